@@ -1,0 +1,35 @@
+# Everything a fresh machine needs: `make demo` and `make test` create .venv, install, and run.
+PYTHON ?= python3
+BIN := .venv/bin
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+SOURCES := pyproject.toml constraints.txt
+
+.PHONY: demo test bench clean
+
+demo: .venv/.demo
+	$(BIN)/python examples/first_posterior.py --out demo
+
+test: .venv/.test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest --quiet --numprocesses 2
+
+bench: .venv/.test
+	$(BIN)/python benchmarks/step_control.py
+
+clean:
+	rm -rf .venv demo dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+
+.venv/bin/python:
+	$(PYTHON) -m venv .venv
+
+.venv/.demo: $(SOURCES) | .venv/bin/python
+	@echo "Installing enkbayes into .venv (a minute or two, once) ..."
+	$(INSTALL) --editable '.[plots]'
+	@touch $@
+
+.venv/.test: $(SOURCES) | .venv/bin/python
+	@echo "Installing enkbayes and everything its tests use into .venv (a few minutes, once) ..."
+	$(INSTALL) torch --editable '.[all,dev]'
+	@touch $@ .venv/.demo

@@ -1,0 +1,143 @@
+"""The only place that knows about array libraries.
+
+The numerical code is written once, against the array API standard, and runs on numpy, torch, jax and array-api-strict.
+What the standard lacks (the logistic function, the normal distribution function) is looked up here, with a portable
+fall-back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, TypeAlias
+
+import array_api_compat as compat
+import numpy as np
+import scipy.sparse
+import scipy.special
+
+Array: TypeAlias = Any
+"""An array of any supported library; its shape stands in the docstring of the function that takes it."""
+
+
+def namespace(*arrays: Array) -> Any:
+    """Return the array-API namespace that all the arrays belong to."""
+    return compat.array_namespace(*arrays)
+
+
+def to_numpy(x: Array) -> np.ndarray[Any, Any]:
+    """Return a numpy copy or view of any array or array-like, from whatever device it lives on."""
+    if isinstance(x, np.ndarray) or not compat.is_array_api_obj(x):
+        return np.asarray(x)
+    if compat.is_torch_array(x):
+        return np.asarray(x.detach().cpu())
+    if compat.is_jax_array(x):
+        return np.asarray(x)
+    return np.asarray(compat.to_device(x, namespace(x).Device("CPU_DEVICE")))
+
+
+def like(x: Any, reference: Array, *, dtype: Any = None) -> Array:
+    """Return `x` (numpy or array-like) as an array of the library, device and dtype of `reference`."""
+    xp = namespace(reference)
+    if compat.is_array_api_obj(x) and not isinstance(x, np.ndarray) and namespace(x) is xp:
+        return xp.astype(compat.to_device(x, compat.device(reference)), dtype or reference.dtype, copy=False)
+    return xp.asarray(to_numpy(x), dtype=dtype or reference.dtype, device=compat.device(reference), copy=True)
+
+
+def floating(x: Any) -> Array:
+    """Return features as a floating array: float32 and float64 are kept, everything else becomes float64, no copy
+    unless needed.
+    """
+    if scipy.sparse.issparse(x):
+        return x.tocsr() if x.dtype in (np.float32, np.float64) else x.tocsr().astype(np.float64)
+    if not compat.is_array_api_obj(x):
+        x = np.asarray(x)
+    if isinstance(x, np.ndarray) and x.dtype.kind not in "fiub":
+        raise ValueError(f"an array of dtype {x.dtype} is not numeric; expected real numbers")
+    xp = namespace(x)
+    if x.dtype in (xp.float32, xp.float64):
+        return x
+    return xp.astype(x, xp.float64)
+
+
+def anchor(x: Array) -> Array:
+    """Return an empty dense array with the library, dtype and device of `x`, which may be a sparse matrix."""
+    return np.empty(0, dtype=x.dtype) if scipy.sparse.issparse(x) else x[:0, ...]
+
+
+def row_slices(size: int, chunk: int) -> Iterator[slice]:
+    """Yield the row ranges that cover `size` rows, `chunk` at a time."""
+    return (slice(i, min(i + chunk, size)) for i in range(0, size, chunk))
+
+
+def take_rows(x: Array, rows: np.ndarray[Any, Any]) -> Array:
+    """Return some rows of an array or sparse matrix, chosen by a numpy array of row numbers."""
+    if scipy.sparse.issparse(x) or isinstance(x, np.ndarray):
+        return x[rows]
+    xp = namespace(x)
+    return xp.take(x, like(rows, x, dtype=xp.int64), axis=0)
+
+
+def all_finite(x: Array, chunk: int = 65536) -> bool:
+    """Tell whether every entry is finite, looking at `chunk` rows at a time."""
+    if scipy.sparse.issparse(x):
+        return bool(np.all(np.isfinite(x.data)))
+    xp = namespace(x)
+    if x.ndim == 0:
+        return bool(xp.isfinite(x))
+    return all(bool(xp.all(xp.isfinite(x[rows, ...]))) for rows in row_slices(int(x.shape[0]), chunk))
+
+
+def epsilon(x: Array) -> float:
+    """Return the machine precision of the array's dtype."""
+    return float(namespace(x).finfo(x.dtype).eps)
+
+
+def _special(xp: Any) -> Any:
+    """Return the module with `expit` and `ndtr` for this namespace, or None."""
+    if compat.is_numpy_namespace(xp):
+        return scipy.special
+    if compat.is_torch_namespace(xp):
+        import torch
+
+        return torch.special
+    if compat.is_jax_namespace(xp):
+        import jax.scipy.special
+
+        return jax.scipy.special
+    return None
+
+
+def sigmoid(z: Array) -> Array:
+    """Return 1 / (1 + exp(-z)) without overflow."""
+    xp = namespace(z)
+    special = _special(xp)
+    if special is not None:
+        return special.expit(z)
+    e = xp.exp(-xp.abs(z))
+    return xp.where(z >= 0, 1 / (1 + e), e / (1 + e))
+
+
+def ndtr(z: Array) -> Array:
+    """Return the standard normal distribution function."""
+    special = _special(namespace(z))
+    return special.ndtr(z) if special is not None else like(scipy.special.ndtr(to_numpy(z)), z)
+
+
+def softplus(z: Array) -> Array:
+    """Return log(1 + exp(z)) without overflow."""
+    xp = namespace(z)
+    return xp.maximum(z, xp.zeros_like(z)) + xp.log1p(xp.exp(-xp.abs(z)))
+
+
+def softmax(z: Array) -> tuple[Array, Array]:
+    """Return softmax and log-sum-exp of z (..., K) over the last axis: (..., K) and (...)."""
+    xp = namespace(z)
+    top = xp.max(z, axis=-1, keepdims=True)
+    e = xp.exp(z - top)
+    total = xp.sum(e, axis=-1, keepdims=True)
+    return e / total, (xp.log(total) + top)[..., 0]
+
+
+def symmetric(A: Array) -> Array:
+    """Return (A + A') / 2, which removes the round-off asymmetry of a product."""
+    return (A + A.mT) / 2

@@ -1,0 +1,105 @@
+"""The heart: an ensemble that moves by one affine map.
+
+Every particle of the deterministic systems moves by the *same* affine map, so the state of a run is not J vectors but
+
+    theta_j = mean + basis @ points_j        points (J, r): zero mean, identity second moment, fixed during the run
+    P = basis @ basis.T                      r = min(P, J - 1)
+
+and one update, `transform`, moves everything. An algorithm is a pair of functions of the eigenvalues w of S (see
+`moments.py`):
+
+    ================================  ======================  =====================================
+    algorithm                         gain(w)                 scale(w)
+    ================================  ======================  =====================================
+    homotopy, exact frozen flow       ds / (1 + ds w)         (1 + ds w)^(-1/2)
+    equilibrium, exact frozen flow    tau / (1 - tau + tau w) (1 - tau + tau w)^(-1/2)
+    Algorithm 1, tamed                ds                      (1 + 1 / (1 + ds w)) / 2
+    ================================  ======================  =====================================
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from enkbayes.arrays import Array, epsilon, namespace
+from enkbayes.moments import Moments
+
+
+def affine_map(
+    moments: Moments, gain: Callable[[Array], Array], scale: Callable[[Array], Array]
+) -> tuple[Array, Array]:
+    """Return shift (r,) and root (r, r) of the affine map: with S = U diag(w) U',
+
+    shift = -U (gain(w) * (U' g)),    root = U diag(scale(w)) U'.
+    """
+    w, U = moments.spectrum
+    return -(U @ (gain(w) * (U.mT @ moments.g))), (U * scale(w)) @ U.mT
+
+
+@dataclass(frozen=True, eq=False)
+class AffineEnsemble:
+    """J particles theta_j = mean + basis @ points_j, with mean (P,), basis (P, r) and points (J, r)."""
+
+    mean: Array
+    basis: Array
+    points: Array
+
+    @classmethod
+    def factor(cls, theta: Array) -> AffineEnsemble:
+        """Return the ensemble with the particles theta (J, P); r is the rank of their deviations, at most min(P, J -
+        1).
+
+        >>> import numpy as np
+        >>> theta = np.random.default_rng(0).standard_normal((5, 8))
+        >>> ensemble = AffineEnsemble.factor(theta)
+        >>> ensemble.rank, bool(np.allclose(ensemble.theta, theta))
+        (4, True)
+        """
+        xp = namespace(theta)
+        mean = xp.mean(theta, axis=0)
+        u, s, vt = xp.linalg.svd(theta - mean, full_matrices=False)
+        floor = epsilon(theta) * max(theta.shape) * float(s[0])
+        rank = max(1, min(int(xp.sum(xp.astype(s > floor, xp.int64))), theta.shape[1], theta.shape[0] - 1))
+        root = math.sqrt(theta.shape[0])
+        return cls(mean, vt[:rank, :].mT * (s[:rank] / root), u[:, :rank] * root)
+
+    @property
+    def rank(self) -> int:
+        """The dimension r of the affine space in which the particles live."""
+        return int(self.basis.shape[1])
+
+    @property
+    def size(self) -> int:
+        """The number of particles J."""
+        return int(self.points.shape[0])
+
+    @property
+    def theta(self) -> Array:
+        """The particles (J, P)."""
+        return self.mean + self.points @ self.basis.mT
+
+    @property
+    def cov(self) -> Array:
+        """P = basis basis' (P, P)."""
+        return self.basis @ self.basis.mT
+
+    def transform(
+        self, moments: Moments, gain: Callable[[Array], Array], scale: Callable[[Array], Array]
+    ) -> AffineEnsemble:
+        """The one update of every deterministic algorithm: the affine map made of gain and scale, applied to all
+        particles.
+        """
+        return self.affine(*affine_map(moments, gain, scale))
+
+    def affine(self, shift: Array, root: Array) -> AffineEnsemble:
+        """Return the ensemble with mean + basis @ shift and basis @ root, for shift (r,) and root (r, r)."""
+        return replace(self, mean=self.mean + self.basis @ shift, basis=self.basis @ root)
+
+    def move(self, coordinates: Array) -> AffineEnsemble:
+        """Return the ensemble theta_j = mean + basis @ coordinates_j for coordinates (J, r) of any kind (they may be
+        noisy).
+        """
+        inner = AffineEnsemble.factor(coordinates)
+        return AffineEnsemble(self.mean + self.basis @ inner.mean, self.basis @ inner.basis, inner.points)

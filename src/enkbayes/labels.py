@@ -1,0 +1,74 @@
+"""Parsing at the edge: what users pass as labels, classes and observation weights, checked once and explained when
+wrong.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from enkbayes.arrays import to_numpy
+
+
+def encode(labels: Any, size: int, classes: Any = None) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Return class numbers (N,) and the sorted classes (K,) of labels of any comparable kind.
+
+    >>> encode(["b", "a", "b"], 3)
+    (array([1, 0, 1]), array(['a', 'b'], dtype='<U1'))
+    """
+    values = _vector(labels, "labels", size)
+    if values.dtype.kind == "f" and not np.all(np.isfinite(values)):
+        raise ValueError("labels contain NaN or infinite values; every row needs a class")
+    if classes is None:
+        known, numbers = np.unique(values, return_inverse=True)
+        if len(known) < 2:
+            raise ValueError(
+                f"labels contain a single class, {known[0]}; expected two or more, or classes=[...] with all"
+            )
+        if values.dtype.kind == "f" and not np.all(known == np.round(known)):
+            raise ValueError(
+                f"labels are real numbers such as {known[0]:g}; expected classes, or likelihood=Normal(...)"
+            )
+        return numbers, known
+    known = np.unique(to_numpy(classes))
+    if len(known) < 2:
+        raise ValueError(f"classes has {len(known)} distinct entries; expected at least two")
+    numbers = np.minimum(np.searchsorted(known, values), len(known) - 1)
+    strangers = known[numbers] != values
+    if np.any(strangers):
+        raise ValueError(f"label {values[strangers][0]!r} is not among the given classes {known.tolist()}")
+    return numbers, known
+
+
+def real_targets(labels: Any, size: int) -> np.ndarray[Any, Any]:
+    """Return real targets (N,) for the Normal likelihood."""
+    values = _vector(labels, "labels", size)
+    if values.dtype.kind not in "fiub":
+        raise ValueError(f"labels have dtype {values.dtype}; expected real numbers for the Normal likelihood")
+    if not np.all(np.isfinite(values)):
+        raise ValueError("labels contain NaN or infinite values; expected finite numbers")
+    return values
+
+
+def observation_weights(weights: Any, size: int) -> np.ndarray[Any, Any]:
+    """Return non-negative observation weights (N,)."""
+    values = _vector(weights, "weights", size)
+    if values.dtype.kind not in "fiub" or not np.all(np.isfinite(values)):
+        raise ValueError(
+            "weights contain values that are not finite numbers; expected one non-negative number for each row"
+        )
+    if np.any(values < 0):
+        raise ValueError(f"the smallest weight is {values.min():g}; expected non-negative weights")
+    if not np.any(values > 0):
+        raise ValueError("all weights are zero; expected at least one positive weight")
+    return values
+
+
+def _vector(x: Any, name: str, size: int) -> np.ndarray[Any, Any]:
+    values = to_numpy(x)
+    if values.ndim != 1:
+        raise ValueError(f"{name} have shape {values.shape}; expected ({size},), one entry for each row of features")
+    if len(values) != size:
+        raise ValueError(f"{name} have {len(values)} entries, features have {size} rows; expected the same number")
+    return values

@@ -1,0 +1,42 @@
+"""The likelihoods: how logits become probabilities, and what an ensemble of logits says of gradient and curvature."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from enkbayes.arrays import Array
+from enkbayes.likelihoods.bernoulli import Bernoulli
+from enkbayes.likelihoods.categorical import Categorical
+from enkbayes.likelihoods.normal import Normal
+from enkbayes.moments import Moments
+
+
+class Likelihood(Protocol):
+    """One axis of extension: a new likelihood is one file with these methods. n data, J particles, r coordinates, K
+    classes.
+
+    `outputs` is None when a datum has one logit, and K when it has K of them; then every (n, ...) of logits below is
+    (n, ..., K), and V (n, r) is (n, K, r).
+    """
+
+    @property
+    def outputs(self) -> int | None:
+        """Logits for each datum: None for a single one."""
+
+    def moments(self, logits: Array, V: Array, targets: Array, weights: Array | None) -> Moments:
+        """Return sums over data of averages over the particles' logits (n, J); V (n, r) are the logits of the basis."""
+
+    def closure(self, mean_logits: Array, V: Array, targets: Array, weights: Array | None) -> Moments:
+        """Return the same sums for Gaussian logits with mean (n,) and covariance V V'."""
+
+    def loss(self, logits: Array, targets: Array, weights: Array | None) -> Array:
+        """Return the negative log-likelihood Psi of each particle, (J,), from logits (n, J)."""
+
+    def probabilities(self, logits: Array) -> Array:
+        """Return class probabilities (..., K) of logits (...) or (..., K)."""
+
+    def predictive(self, mean_logits: Array, V: Array) -> Array:
+        """Return the expected class probabilities (n, K) under Gaussian logits."""
+
+
+__all__ = ["Bernoulli", "Categorical", "Likelihood", "Normal"]

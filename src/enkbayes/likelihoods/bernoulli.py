@@ -1,0 +1,56 @@
+"""Binary labels d in {0, 1} with one logit z: y = sigma(z), Psi = sum_n softplus(z_n) - d_n z_n."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from enkbayes.arrays import Array, namespace, sigmoid, softplus
+from enkbayes.expectations import gauss_logit
+from enkbayes.likelihoods.one_logit import pull_back
+from enkbayes.moments import Moments
+
+
+@dataclass(frozen=True)
+class Bernoulli:
+    """The likelihood of logistic regression, P(d = 1) = sigma(<theta, phi>).
+
+    >>> import numpy as np
+    >>> Bernoulli().probabilities(np.asarray([0.0])).tolist()
+    [[0.5, 0.5]]
+    """
+
+    outputs: ClassVar[None] = None
+
+    def averages(self, logits: Array) -> tuple[Array, Array]:
+        """Return mu[y] and mu[R] of each datum, (n,) each, from logits (n, J)."""
+        xp = namespace(logits)
+        y = sigmoid(logits)
+        return xp.mean(y, axis=1), xp.mean(y * (1 - y), axis=1)
+
+    def moments(self, logits: Array, V: Array, targets: Array, weights: Array | None) -> Moments:
+        """G = V' (mu[y] - d) and S = V' mu[R] V with averages over the particles' logits (n, J)."""
+        xp = namespace(logits)
+        ybar, rbar = self.averages(logits)
+        loss = xp.mean(softplus(logits), axis=1) - targets * xp.mean(logits, axis=1)
+        return pull_back(V, ybar - targets, rbar, loss, weights)
+
+    def closure(self, mean_logits: Array, V: Array, targets: Array, weights: Array | None) -> Moments:
+        """The same sums for logits z_n ~ N(mean_logits_n, |V_n|^2), by the scale-mixture rule."""
+        ybar, rbar, bar_softplus = gauss_logit(mean_logits, namespace(V).sum(V * V, axis=1))
+        return pull_back(V, ybar - targets, rbar, bar_softplus - targets * mean_logits, weights)
+
+    def loss(self, logits: Array, targets: Array, weights: Array | None) -> Array:
+        """Return Psi (J,) of logits (n, J)."""
+        terms = softplus(logits) - targets[:, None] * logits
+        return namespace(logits).sum(terms if weights is None else weights[:, None] * terms, axis=0)
+
+    def probabilities(self, logits: Array) -> Array:
+        """Return (..., 2) for logits (...)."""
+        return namespace(logits).stack([sigmoid(-logits), sigmoid(logits)], axis=-1)
+
+    def predictive(self, mean_logits: Array, V: Array) -> Array:
+        """Return E of the class probabilities (n, 2) for Gaussian logits."""
+        xp = namespace(V)
+        v = xp.sum(V * V, axis=1)
+        return xp.stack([gauss_logit(-mean_logits, v)[0], gauss_logit(mean_logits, v)[0]], axis=-1)

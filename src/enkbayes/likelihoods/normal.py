@@ -1,0 +1,58 @@
+"""Real targets d = z + noise: the linear-Gaussian test bed, where one exact step must hit the exact posterior."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+from enkbayes.arrays import Array, namespace
+from enkbayes.likelihoods.one_logit import pull_back
+from enkbayes.moments import Moments
+
+
+@dataclass(frozen=True)
+class Normal:
+    """Targets d ~ N(z, variance). The gradient is linear in z, so empirical and Gaussian averages coincide."""
+
+    outputs: ClassVar[None] = None
+    variance: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.variance) and self.variance > 0):
+            raise ValueError(f"the noise variance is {self.variance}; expected a positive number")
+
+    def averages(self, logits: Array) -> tuple[Array, Array]:
+        """Return the average prediction and curvature of each datum, (n,) each, in units of the noise variance."""
+        zbar = namespace(logits).mean(logits, axis=1)
+        return zbar, namespace(logits).ones_like(zbar) / self.variance
+
+    def moments(self, logits: Array, V: Array, targets: Array, weights: Array | None) -> Moments:
+        """G = V' (mean z - d) / variance and S = V' V / variance, from logits (n, J)."""
+        xp = namespace(logits)
+        zbar, curvature = self.averages(logits)
+        loss = (
+            xp.mean((logits - targets[:, None]) ** 2, axis=1) / 2
+            + self.variance * math.log(2 * math.pi * self.variance) / 2
+        )
+        return pull_back(V, (zbar - targets) / self.variance, curvature, loss / self.variance, weights)
+
+    def closure(self, mean_logits: Array, V: Array, targets: Array, weights: Array | None) -> Moments:
+        """The same sums for logits with mean (n,) and variance |V_n|^2."""
+        xp = namespace(V)
+        slope = (mean_logits - targets) / self.variance
+        loss = slope**2 * self.variance + xp.sum(V * V, axis=1) / self.variance + math.log(2 * math.pi * self.variance)
+        return pull_back(V, slope, xp.ones_like(slope) / self.variance, loss / 2, weights)
+
+    def loss(self, logits: Array, targets: Array, weights: Array | None) -> Array:
+        """Return Psi (J,) of logits (n, J)."""
+        terms = ((logits - targets[:, None]) ** 2 / self.variance + math.log(2 * math.pi * self.variance)) / 2
+        return namespace(logits).sum(terms if weights is None else weights[:, None] * terms, axis=0)
+
+    def probabilities(self, logits: Array) -> Array:
+        """There are no classes: return the predicted value as one column (..., 1)."""
+        return logits[..., None]
+
+    def predictive(self, mean_logits: Array, V: Array) -> Array:
+        """Return the expected value (n, 1)."""
+        return mean_logits[:, None]

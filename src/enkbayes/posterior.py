@@ -1,0 +1,162 @@
+"""What a run returns: particles, and what they predict."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from enkbayes.arrays import Array, all_finite, anchor, floating, like, namespace, row_slices
+from enkbayes.ensemble import AffineEnsemble
+from enkbayes.likelihoods import Likelihood
+from enkbayes.logits import LinearMap
+
+CHUNK = 4096
+
+
+@dataclass(frozen=True)
+class Info:
+    """How a run went.
+
+    converged: whether the sampler met its own stopping rule (a homotopy: whether it reached s = 1). residual:
+    natural-gradient norm, NaN for homotopies, which have no equilibrium. blend: weight of Gaussian expectations in the
+    averages. nonlinearity: for nonlinear logits, the share of their spread that no linear function explains.
+    """
+
+    sampler: str
+    steps: int
+    converged: bool
+    residual: float
+    message: str
+    blend: float
+    time: float
+    seconds: float
+    nonlinearity: float | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Uncertainty:
+    """Predictive uncertainty of each row, in nats: total = aleatoric + epistemic; confidence is the largest predicted
+    probability.
+    """
+
+    total: Array
+    aleatoric: Array
+    epistemic: Array
+    confidence: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Posterior:
+    """Samples of the posterior and the Gaussian they came from.
+
+    `gaussian` tells whether N(mean, cov) stands behind the particles; then `predict_proba` integrates over it exactly,
+    and its accuracy does not depend on the number of particles. Otherwise it averages over the particles.
+    `sample_proba(...)` always shows the particles one by one.
+
+    Examples
+    --------
+    >>> import enkbayes as eb
+    >>> rng = np.random.default_rng(0)
+    >>> features = rng.standard_normal((80, 2))
+    >>> posterior = eb.run(eb.Problem.create(features, features[:, 0] > 0), particles=50)
+    >>> posterior.theta.shape, posterior.predict_proba(features).shape, posterior.sample_proba(features).shape
+    ((50, 2), (80, 2), (50, 80, 2))
+    """
+
+    ensemble: AffineEnsemble
+    likelihood: Likelihood
+    map: LinearMap | None
+    classes: np.ndarray[Any, Any] | None
+    gaussian: bool
+    info: Info
+    state: Any = None
+
+    @property
+    def theta(self) -> Array:
+        """The particles (J, P)."""
+        return self.ensemble.theta
+
+    @property
+    def mean(self) -> Array:
+        """The mean (P,)."""
+        return self.ensemble.mean
+
+    @property
+    def cov(self) -> Array:
+        """The covariance (P, P)."""
+        return self.ensemble.cov
+
+    def predict_proba(self, features: Array | Callable[[Array], Array]) -> Array:
+        """Return class probabilities (n, K), averaged over the posterior, for features (n, D).
+
+        For a nonlinear problem pass the function theta (J, P) -> logits (n, J) or (n, J, K) of the new data instead of
+        features.
+        """
+        if self.map is None or not self.gaussian:
+            return self._mean_over_particles(features)
+        linear = self.map
+        return self._by_chunk(
+            features, lambda rows, ensemble: self.likelihood.predictive(*linear.gaussian_logits(rows, ensemble)), axis=0
+        )
+
+    def sample_proba(self, features: Array | Callable[[Array], Array]) -> Array:
+        """Return the class probabilities that each particle predicts, (J, n, K)."""
+        return self._by_chunk(features, self._particle_proba, axis=1)
+
+    def predict_uncertainty(self, features: Array | Callable[[Array], Array]) -> Uncertainty:
+        """Split the entropy of the particles' average prediction into aleatoric (their average entropy) and epistemic
+        (the rest).
+        """
+
+        def entropies(rows: Array, ensemble: AffineEnsemble) -> Array:
+            xp = namespace(ensemble.mean)
+            p = self._particle_proba(rows, ensemble)
+            return xp.stack([_entropy(xp.mean(p, axis=0)), xp.mean(_entropy(p), axis=0)], axis=-1)
+
+        both = self._by_chunk(features, entropies, axis=0)
+        xp = namespace(both)
+        total, aleatoric = both[:, 0], both[:, 1]
+        return Uncertainty(total, aleatoric, total - aleatoric, xp.max(self.predict_proba(features), axis=-1))
+
+    def _particle_proba(self, rows: Array, ensemble: AffineEnsemble) -> Array:
+        """Return (J, n, K) for some rows, or for a function that gives logits."""
+        logits = rows(ensemble.theta) if self.map is None else self.map.particle_logits(rows, ensemble.theta)
+        return namespace(logits).moveaxis(self.likelihood.probabilities(logits), 1, 0)
+
+    def _mean_over_particles(self, features: Array | Callable[[Array], Array]) -> Array:
+        xp = namespace(self.mean)
+        return self._by_chunk(
+            features, lambda rows, ensemble: xp.mean(self._particle_proba(rows, ensemble), axis=0), axis=0
+        )
+
+    def _by_chunk(self, features: Any, function: Callable[[Array, AffineEnsemble], Array], *, axis: int) -> Array:
+        """Apply a function to chunks of checked features, with the ensemble in their library, and join the results."""
+        if self.map is None:
+            if not callable(features):
+                raise ValueError("this posterior has nonlinear logits; pass the function theta (J, P) -> logits (n, J)")
+            return function(features, self.ensemble)
+        features = floating(features)
+        if features.ndim != 2 or features.shape[1] != self.map.features:
+            raise ValueError(
+                f"features have shape {tuple(features.shape)}; expected (n, {self.map.features}) as in training"
+            )
+        if not all_finite(features):
+            raise ValueError("features contain NaN or infinite values; impute or drop those rows first")
+        reference, e = anchor(features), self.ensemble
+        ensemble = AffineEnsemble(like(e.mean, reference), like(e.basis, reference), like(e.points, reference))
+        size = int(features.shape[0])
+        parts = [
+            function(features[rows, :], ensemble)
+            for rows in row_slices(size, max(CHUNK // (self.map.outputs or 1), 64))
+        ]
+        return namespace(ensemble.mean).concat(parts, axis=axis) if parts else function(features, ensemble)
+
+
+def _entropy(p: Array) -> Array:
+    """Return the entropy in nats over the last axis; 0 log 0 = 0."""
+    xp = namespace(p)
+    tiny = xp.finfo(p.dtype).smallest_normal
+    return -xp.sum(p * xp.log(xp.maximum(p, xp.full_like(p, tiny))), axis=-1)

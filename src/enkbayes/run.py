@@ -1,0 +1,188 @@
+"""The only loop: iterate, run, stopping, progress."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from enkbayes.arrays import Array, all_finite, floating, like, namespace
+from enkbayes.ensemble import AffineEnsemble
+from enkbayes.logits import LinearLogits
+from enkbayes.moments import Diverged
+from enkbayes.posterior import Info, Posterior
+from enkbayes.problem import Problem
+from enkbayes.progress import progress_bar
+from enkbayes.samplers import Equilibrium, Sampler, State
+
+
+def iterate(
+    problem: Problem,
+    sampler: Sampler | None = None,
+    *,
+    particles: int = 200,
+    seed: int | np.random.Generator = 0,
+    theta: Array | None = None,
+    state: State | None = None,
+) -> Iterator[State]:
+    """Yield the states of a run one by one, the first before any step.
+
+    Parameters
+    ----------
+    problem : Problem
+        What to sample.
+    sampler : Sampler, optional
+        Default `Equilibrium()`.
+    particles : int
+        J, the size of the ensemble drawn from the prior (whitened: its mean and, for J > P, covariance are exactly the
+        prior's).
+    seed : int or numpy Generator
+        Of the initial ensemble and of every later random choice.
+    theta : array (J, P), optional
+        An initial ensemble of your own, instead of `particles` draws.
+    state : State, optional
+        Go on from a state that an earlier iteration yielded.
+
+    Examples
+    --------
+    >>> import enkbayes as eb
+    >>> features = np.random.default_rng(0).standard_normal((60, 2))
+    >>> problem = eb.Problem.create(features, features[:, 1] > 0)
+    >>> for state in eb.iterate(problem, eb.Homotopy(steps=4), particles=20):
+    ...     print(state.steps, round(state.time, 4))
+    0 0.0
+    1 0.0156
+    2 0.125
+    3 0.4219
+    4 1.0
+    """
+    sampler = Equilibrium() if sampler is None else sampler
+    if state is None:
+        seed = _seed(seed)
+        state = _guarded(partial(sampler.init, problem, _initial(problem, particles, seed, theta), seed), None)
+    elif not state.converged:
+        state = replace(state, finished=False, message="")
+    yield state
+    while not state.finished:
+        state = _guarded(partial(sampler.step, problem, state), state)
+        yield state
+
+
+def run(
+    problem: Problem,
+    sampler: Sampler | None = None,
+    *,
+    particles: int = 200,
+    seed: int | np.random.Generator = 0,
+    theta: Array | None = None,
+    state: State | None = None,
+    progress: bool = False,
+    callback: Callable[[State], Any] | None = None,
+) -> Posterior:
+    """Run a sampler to its end and return the posterior; warns when it did not converge.
+
+    Parameters are those of `iterate`, and
+
+    progress : bool
+        Show a progress bar.
+    callback : callable, optional
+        Called with every state; the run stops when it returns True.
+
+    Examples
+    --------
+    >>> import enkbayes as eb
+    >>> features = np.random.default_rng(0).standard_normal((60, 2))
+    >>> problem = eb.Problem.create(features, features[:, 1] > 0, prior=2.0)
+    >>> posterior = eb.run(problem, eb.Equilibrium(), particles=100, seed=0)
+    >>> posterior.info.converged
+    True
+    """
+    sampler = Equilibrium() if sampler is None else sampler
+    started = time.perf_counter()
+    states = iterate(problem, sampler, particles=particles, seed=seed, theta=theta, state=state)
+    last = next(states)
+    with progress_bar(type(sampler).__name__, sampler.horizon, enabled=progress) as report:
+        while True:
+            report(last)
+            if callback is not None and callback(last) is True:
+                last = (
+                    last
+                    if last.finished
+                    else replace(last, message=f"stopped by the callback after {last.steps} steps")
+                )
+                break
+            following = next(states, None)
+            if following is None:
+                break
+            last = following
+    info = _info(problem, sampler, last, time.perf_counter() - started)
+    if not info.converged:
+        from sklearn.exceptions import ConvergenceWarning
+
+        warnings.warn(f"{type(sampler).__name__} did not converge: {info.message}", ConvergenceWarning, stacklevel=2)
+    linear = problem.model.map if isinstance(problem.model, LinearLogits) else None
+    return Posterior(last.ensemble, problem.likelihood, linear, problem.classes, last.gaussian, info, last)
+
+
+def _initial(problem: Problem, particles: int, seed: int, theta: Array | None) -> AffineEnsemble:
+    """Return the initial ensemble: the user's particles, or whitened draws from the prior."""
+    reference = problem.prior.mean
+    if theta is None:
+        if particles < 2:
+            raise ValueError(f"particles is {particles}; expected at least 2, an ensemble of one has no spread")
+        return AffineEnsemble.factor(problem.prior.whitened(particles, np.random.default_rng(seed)))
+    theta = floating(theta)
+    if theta.ndim != 2 or theta.shape[0] < 2 or theta.shape[1] != problem.dim:
+        raise ValueError(f"theta has shape {tuple(theta.shape)}; expected (J, {problem.dim}) with J >= 2")
+    if not all_finite(theta):
+        raise ValueError("theta contains NaN or infinite values; expected finite particles")
+    ensemble = AffineEnsemble.factor(like(theta, reference))
+    if not bool(namespace(reference).any(ensemble.basis != 0)):
+        raise ValueError("all particles of theta are equal; expected an ensemble with some spread")
+    return ensemble
+
+
+def _seed(seed: int | np.random.Generator) -> int:
+    if isinstance(seed, np.random.Generator):
+        return int(seed.integers(2**63))
+    if seed < 0:
+        raise ValueError(f"seed is {seed}; expected a non-negative integer or a numpy Generator")
+    return int(seed)
+
+
+def _guarded(step: Callable[[], State], before: State | None) -> State:
+    """Return the next state; when it is not finite, the state before it, finished, with a sentence that says so."""
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        try:
+            state = step()
+            if all_finite(state.ensemble.mean) and all_finite(state.ensemble.basis):
+                return state
+        except Diverged:
+            if before is None:
+                raise ValueError(
+                    "the logits of the initial ensemble overflow; scale the features or the prior down"
+                ) from None
+    if before is None:
+        raise ValueError("the initial ensemble is not finite; scale the features or the prior down")
+    message = f"the ensemble left the range of floating-point numbers in step {before.steps + 1}; take a smaller step"
+    return replace(before, finished=True, message=message)
+
+
+def _info(problem: Problem, sampler: Sampler, state: State, seconds: float) -> Info:
+    model = problem.model
+    return Info(
+        sampler=repr(sampler),
+        steps=state.steps,
+        converged=state.converged,
+        residual=state.residual,
+        message=state.message,
+        blend=state.blend,
+        time=state.time,
+        seconds=seconds,
+        nonlinearity=None if isinstance(model, LinearLogits) else model.nonlinearity(state.ensemble),
+    )

@@ -1,0 +1,174 @@
+"""Algorithm 2 with the exact frozen flow: a fixed point without step-size bias. The default everywhere."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from enkbayes.arrays import epsilon
+from enkbayes.ensemble import AffineEnsemble
+from enkbayes.expectations import blend
+from enkbayes.logits import LinearLogits
+from enkbayes.problem import Problem
+from enkbayes.samplers.minibatch import batch_moments, check_batch
+from enkbayes.samplers.relaxation import Relaxation, evaluate, try_step
+from enkbayes.samplers.state import State
+
+PATIENCE = 10  # trial steps without a clearly lower residual after which a stage gives up
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A part of an adaptive run: the weight of the closure in the expectations, whether energy judges the steps, when
+    to move on.
+    """
+
+    blend: float
+    descend: bool
+    until: float = 0.0
+
+
+WARM = Stage(blend=1.0, descend=True, until=1e-2)
+LINEAR = (WARM, Stage(0.0, descend=False), Stage(0.5, descend=False), Stage(1.0, descend=True))
+NONLINEAR = (Stage(0.0, descend=True),)
+
+
+@dataclass(frozen=True, eq=False)
+class Control:
+    """Where an adaptive run is: its point, its stage, the ensemble that a new stage starts from, and how long nothing
+    improved.
+    """
+
+    point: Relaxation
+    stage: int
+    start: AffineEnsemble
+    best: float
+    stale: int = 0
+
+
+@dataclass(frozen=True)
+class Equilibrium:
+    """Move the ensemble to the equilibrium of the paper's second sampler, eq. (aldiode), with averages over its own J
+    particles.
+
+    The flow with frozen curvature is solved exactly over ds, tau = 1 - exp(-ds): with S = U diag(w) U' and g of the
+    whole potential,
+
+        f = 1 - tau + tau w,    m+ = m - tau basis U (U'g / f),    basis+ = basis U diag(f^{-1/2}) U'
+
+    whose fixed point g = 0, S = I is exact for every tau. With tau=None a run chooses its own steps: it first
+    approaches the mean-field equilibrium (Gaussian expectations, which always settle), then switches to the ensemble's
+    own averages, both by accelerated relaxation. Where a small ensemble has no stable equilibrium of its own (few
+    particles, separable data, weak prior), half or all of the Gaussian expectation is blended in; `info.blend` says how
+    much.
+
+    Parameters
+    ----------
+    tau : float in (0, 1], optional
+        A fixed step, with the ensemble's own averages and no acceleration. Default: adaptive.
+    tol : float
+        Stop when the natural-gradient residual is below.
+    max_steps : int
+        Largest number of evaluations, rejected trial steps included.
+    batch : int, optional
+        Mini-batches of so many rows, with tau_k = (k + 5)^(-0.7), for all of max_steps.
+    """
+
+    tau: float | None = None
+    tol: float = 1e-6
+    max_steps: int = 200
+    batch: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.tau is not None and not 0 < self.tau <= 1:
+            raise ValueError(f"tau is {self.tau}; expected a number in (0, 1], or None to let the sampler choose")
+        check_batch(self.batch)
+
+    @property
+    def horizon(self) -> int:
+        """The largest number of steps."""
+        return self.max_steps
+
+    def init(self, problem: Problem, ensemble: AffineEnsemble, seed: int) -> State:
+        """Return the first state: one evaluation of the moments."""
+        state = State(ensemble, seed)
+        if self.batch is not None:
+            return state
+        if self.tau is not None:
+            return self._judge(state, evaluate(problem, ensemble, blend(0.0)))
+        stages = _stages(problem)
+        point = evaluate(problem, ensemble, blend(stages[0].blend))
+        return self._follow(problem, state, Control(point, 0, ensemble, point.residual))
+
+    def step(self, problem: Problem, state: State) -> State:
+        """One step: mini-batch, fixed tau, or a trial step of the adaptive run."""
+        state = replace(state, steps=state.steps + 1)
+        if self.batch is not None:
+            return self._batch_step(problem, state, self.batch)
+        if self.tau is not None:
+            ensemble = frozen_flow(state.ensemble, state.control, self.tau)
+            return self._judge(state, evaluate(problem, ensemble, blend(0.0)))
+        control: Control = state.control
+        stage = _stages(problem)[control.stage]
+        point, _ = try_step(problem, control.point, blend(stage.blend), descend=stage.descend)
+        improved = point.residual < 0.9 * control.best
+        best, stale = (point.residual, 0) if improved else (control.best, control.stale + 1)
+        return self._follow(problem, state, replace(control, point=point, best=best, stale=stale))
+
+    def _follow(self, problem: Problem, state: State, control: Control) -> State:
+        """Move on to the next stage when this one has done its work or given up."""
+        stages = _stages(problem)
+        stage, last = stages[control.stage], control.stage + 1 == len(stages)
+        given_up = control.point.stuck or (control.stale >= PATIENCE and not stage.descend)
+        if not last and (given_up or control.point.residual < stage.until):
+            start = control.point.ensemble if stage is WARM else control.start
+            point = evaluate(problem, start, blend(stages[control.stage + 1].blend))
+            control = Control(point, control.stage + 1, start, point.residual)
+            return self._follow(problem, replace(state, steps=state.steps + 1), control)
+        state = replace(state, blend=stage.blend, control=control)
+        return self._judge(state, control.point, final=stage is not WARM, stuck=last and given_up)
+
+    def _judge(self, state: State, point: Relaxation, *, final: bool = True, stuck: bool = False) -> State:
+        """Put the point into the state and decide whether the run ends; the point is the control of a fixed-tau run."""
+        control = state.control if isinstance(state.control, Control) else point
+        state = replace(state, ensemble=point.ensemble, residual=point.residual, control=control)
+        if final and point.residual < max(self.tol, 100 * epsilon(point.ensemble.mean)):
+            return replace(state, finished=True, converged=True, message=_blended(state.blend, point.ensemble.size))
+        if stuck or state.steps >= self.max_steps:
+            return replace(state, finished=True, message=_unsettled(point.residual, state.steps, self.tau))
+        return state
+
+    def _batch_step(self, problem: Problem, state: State, batch: int) -> State:
+        """One decaying step with the moments of one batch, scaled to all data; the last state carries the residual of
+        all data.
+        """
+        ensemble = state.ensemble
+        likelihood = batch_moments(problem, ensemble, batch, state.seed, state.steps - 1)
+        point = Relaxation(ensemble, likelihood + problem.prior_moments(ensemble), 0.0)
+        ensemble = frozen_flow(ensemble, point, (state.steps + 4) ** -0.7)
+        if state.steps < self.max_steps:
+            return replace(state, ensemble=ensemble, residual=point.residual)
+        return self._judge(state, evaluate(problem, ensemble, blend(0.0)))
+
+
+def frozen_flow(ensemble: AffineEnsemble, point: Relaxation, tau: float) -> AffineEnsemble:
+    """Return the ensemble after the exact flow with frozen curvature over tau = 1 - exp(-ds)."""
+    return ensemble.transform(
+        point.moments, gain=lambda w: tau / (1 - tau + tau * w), scale=lambda w: (1 - tau + tau * w) ** -0.5
+    )
+
+
+def _stages(problem: Problem) -> tuple[Stage, ...]:
+    return LINEAR if isinstance(problem.model, LinearLogits) else NONLINEAR
+
+
+def _blended(weight: float, particles: int) -> str:
+    if weight == 0.0:
+        return ""
+    return (
+        f"the averages of {particles} particles do not settle; settled with weight {weight:g} on Gaussian expectations"
+    )
+
+
+def _unsettled(residual: float, steps: int, tau: float | None) -> str:
+    remedy = "raise max_steps, use more particles, or MeanField()" if tau is None else "use tau=None or a smaller tau"
+    return f"residual {residual:.1e} after {steps} steps; {remedy}"
