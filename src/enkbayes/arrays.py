@@ -92,6 +92,11 @@ def epsilon(x: Array) -> float:
     return float(namespace(x).finfo(x.dtype).eps)
 
 
+def tolerance(tol: float, x: Array) -> float:
+    """Return the tolerance that the dtype of `x` can meet: `tol`, but at least 100 times the machine precision."""
+    return max(tol, 100 * epsilon(x))
+
+
 def _special(xp: Any) -> Any:
     """Return the module with `expit` and `ndtr` for this namespace, or None."""
     if compat.is_numpy_namespace(xp):

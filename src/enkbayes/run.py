@@ -110,11 +110,8 @@ def run(
         while True:
             report(last)
             if callback is not None and callback(last) is True:
-                last = (
-                    last
-                    if last.finished
-                    else replace(last, message=f"stopped by the callback after {last.steps} steps")
-                )
+                if not last.finished:
+                    last = replace(last, message=f"stopped by the callback after {last.steps} steps")
                 break
             following = next(states, None)
             if following is None:

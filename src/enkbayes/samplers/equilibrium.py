@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from enkbayes.arrays import epsilon
+from enkbayes.arrays import tolerance
 from enkbayes.ensemble import AffineEnsemble
 from enkbayes.expectations import blend
 from enkbayes.logits import LinearLogits
@@ -131,7 +131,7 @@ class Equilibrium:
         """Put the point into the state and decide whether the run ends; the point is the control of a fixed-tau run."""
         control = state.control if isinstance(state.control, Control) else point
         state = replace(state, ensemble=point.ensemble, residual=point.residual, control=control)
-        if final and point.residual < max(self.tol, 100 * epsilon(point.ensemble.mean)):
+        if final and point.residual < tolerance(self.tol, point.ensemble.mean):
             return replace(state, finished=True, converged=True, message=_blended(state.blend, point.ensemble.size))
         if stuck or state.steps >= self.max_steps:
             return replace(state, finished=True, message=_unsettled(point.residual, state.steps, self.tau))

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from enkbayes.arrays import epsilon, like
+from enkbayes.arrays import like, tolerance
 from enkbayes.ensemble import AffineEnsemble
 from enkbayes.expectations import closure
 from enkbayes.gaussian import standard_points
@@ -58,7 +58,7 @@ class MeanField:
 
     def _judge(self, state: State, point: Relaxation) -> State:
         state = replace(state, ensemble=point.ensemble, residual=point.residual, control=point)
-        if point.residual < max(self.tol, 100 * epsilon(point.ensemble.mean)):
+        if point.residual < tolerance(self.tol, point.ensemble.mean):
             return replace(state, finished=True, converged=True)
         if point.stuck or state.steps >= self.max_steps:
             return replace(

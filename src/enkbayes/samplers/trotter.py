@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from enkbayes.arrays import namespace
+from enkbayes.arrays import namespace, tolerance
 from enkbayes.ensemble import AffineEnsemble
 from enkbayes.problem import Problem
 from enkbayes.samplers.state import State
@@ -56,7 +56,7 @@ class TrotterSampler:
         change = relative_change(state.ensemble, ensemble)
         steps = state.steps + 1
         state = replace(state, ensemble=ensemble, steps=steps, time=steps * self.ds)
-        if change < self.tol:
+        if change < tolerance(self.tol, ensemble.mean):
             return self._finish(problem, replace(state, converged=True))
         if steps >= self.max_steps:
             message = f"the covariance still changes by {change:.1e} a step after {steps} steps; "
