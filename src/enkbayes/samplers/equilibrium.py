@@ -29,7 +29,7 @@ class Stage:
 
 WARM = Stage(blend=1.0, descend=True, until=1e-2)
 LINEAR = (WARM, Stage(0.0, descend=False), Stage(0.5, descend=False), Stage(1.0, descend=True))
-NONLINEAR = (Stage(0.0, descend=True),)
+NONLINEAR = (Stage(0.0, descend=True), Stage(0.0, descend=False))
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,7 +120,7 @@ class Equilibrium:
         stage, last = stages[control.stage], control.stage + 1 == len(stages)
         given_up = control.point.stuck or (control.stale >= PATIENCE and not stage.descend)
         if not last and (given_up or control.point.residual < stage.until):
-            start = control.point.ensemble if stage is WARM else control.start
+            start = control.point.ensemble if stage.descend else control.start
             point = evaluate(problem, start, blend(stages[control.stage + 1].blend))
             control = Control(point, control.stage + 1, start, point.residual)
             return self._follow(problem, replace(state, steps=state.steps + 1), control)
@@ -134,8 +134,19 @@ class Equilibrium:
         if final and point.residual < tolerance(self.tol, point.ensemble.mean):
             return replace(state, finished=True, converged=True, message=_blended(state.blend, point.ensemble.size))
         if stuck or state.steps >= self.max_steps:
-            return replace(state, finished=True, message=_unsettled(point.residual, state.steps, self.tau))
+            return replace(state, finished=True, message=self._unsettled(point.residual, state.steps))
         return state
+
+    def _unsettled(self, residual: float, steps: int) -> str:
+        if self.batch is not None:
+            remedy = "mini-batches leave noise: raise max_steps or tol"
+        elif self.tau is not None:
+            remedy = "use tau=None or a smaller tau, or raise max_steps"
+        else:
+            remedy = (
+                "raise max_steps or use more particles; for linear logits MeanField(), for others tau=0.3, may settle"
+            )
+        return f"residual {residual:.1e} after {steps} steps; {remedy}"
 
     def _batch_step(self, problem: Problem, state: State, batch: int) -> State:
         """One decaying step with the moments of one batch, scaled to all data; the last state carries the residual of
@@ -167,8 +178,3 @@ def _blended(weight: float, particles: int) -> str:
     return (
         f"the averages of {particles} particles do not settle; settled with weight {weight:g} on Gaussian expectations"
     )
-
-
-def _unsettled(residual: float, steps: int, tau: float | None) -> str:
-    remedy = "raise max_steps, use more particles, or MeanField()" if tau is None else "use tau=None or a smaller tau"
-    return f"residual {residual:.1e} after {steps} steps; {remedy}"

@@ -1,0 +1,39 @@
+"""Against long NUTS runs on real data, kept as golden files (see make_nuts.py)."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import enkbayes as eb
+from golden.make_nuts import DATA, FOLDER, real_problem
+
+
+@pytest.mark.parametrize("sampler", [eb.Equilibrium(), eb.MeanField()], ids=repr)
+@pytest.mark.parametrize("name", DATA)
+def test_posterior_agrees_with_nuts(name, sampler, record_property):
+    golden = np.load(FOLDER / f"nuts_{name}.npz")
+    problem = real_problem(name)
+    posterior = eb.run(problem, sampler, particles=200)
+    distance = np.abs(posterior.mean - golden["mean"]) / golden["sd"]
+    ratio = np.sqrt(np.diag(posterior.cov)) / golden["sd"]
+    proba = posterior.predict_proba(problem.model.features)
+    record_property("largest error of the mean, in sd", float(distance.max()))
+    record_property("ratios of standard deviations", [float(ratio.min()), float(ratio.mean()), float(ratio.max())])
+    assert posterior.info.converged
+    assert distance.max() < 0.1
+    assert np.sqrt(np.mean(distance**2)) < 0.05
+    assert np.abs(proba - golden["proba"]).mean() < 0.005
+    assert ratio == pytest.approx(np.ones_like(ratio), abs=0.2)
+
+
+@pytest.mark.parametrize("name", DATA)
+def test_the_truth_itself_is_sound(name):
+    golden = np.load(FOLDER / f"nuts_{name}.npz")
+    assert golden["r_hat"] < 1.005
+    assert golden["ess"] > 5000
+    assert golden["diverging"] == 0
+
+
+def test_no_golden_file_is_left_over():
+    assert {path.stem for path in Path(FOLDER).glob("*.npz")} == {f"nuts_{name}" for name in DATA}
