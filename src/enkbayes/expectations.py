@@ -37,7 +37,7 @@ class Averages(Protocol):
     def moments(self, logits: Array, V: Array, targets: Array, weights: Array | None) -> Moments:
         """Average over particles' logits."""
 
-    def closure(self, mean_logits: Array, V: Array, targets: Array, weights: Array | None) -> Moments:
+    def closure(self, mean_logits: Array, V: Array, targets: Array, weights: Array | None, refine: int = 0) -> Moments:
         """Average over Gaussian logits."""
 
 
@@ -57,6 +57,19 @@ def closure(
 ) -> Moments:
     """Average over the Gaussian N(mean, basis basis'), the mean-field limit."""
     return likelihood.closure(mean_logits, V, targets, weights)
+
+
+def refined_closure(refine: int) -> Expectation:
+    """Return the closure with 4**refine times as many quadrature points, where the likelihood has no exact rule."""
+    if refine == 0:
+        return closure
+
+    def refined(
+        likelihood: Averages, mean_logits: Array, V: Array, points: Array, targets: Array, weights: Array | None
+    ) -> Moments:
+        return likelihood.closure(mean_logits, V, targets, weights, refine)
+
+    return refined
 
 
 def blend(beta: float) -> Expectation:

@@ -120,13 +120,13 @@ def test_equilibrium_equations_of_the_paper():
 def test_free_energy_values_and_descent(name):
     problem = method_problem(name)
     states = list(eb.iterate(problem, eb.MeanField(max_steps=200)))
-    energies = [s.control.free_energy for s in states]
+    energies = [s.control.point.free_energy for s in states]
     assert states[-1].converged
     assert energies[-1] == pytest.approx(NEGATIVE_ELBO[name], abs=1e-6)
     assert all(b <= a + 1e-9 for a, b in pairwise(energies))
     away = states[-1].ensemble.theta * 0.1 + np.random.default_rng(0).standard_normal(problem.dim)
     again = eb.run(problem, eb.MeanField(max_steps=300), theta=away)
-    assert again.state.control.free_energy == pytest.approx(NEGATIVE_ELBO[name], abs=1e-6)
+    assert again.state.control.point.free_energy == pytest.approx(NEGATIVE_ELBO[name], abs=1e-6)
 
 
 def test_thermodynamic_integration_along_the_tempered_path_is_the_free_energy():
@@ -190,7 +190,7 @@ def test_reduction_to_the_data_is_exact(name):
     law = lift(eb.Gaussian(small.mean, small.cov))
     assert law.mean == pytest.approx(full.mean, abs=1e-5)
     assert law.cov == pytest.approx(full.cov, abs=1e-4)
-    assert small.state.control.free_energy == pytest.approx(full.state.control.free_energy, abs=1e-8)
+    assert small.state.control.point.free_energy == pytest.approx(full.state.control.point.free_energy, abs=1e-8)
 
 
 def test_reduction_with_a_full_prior_with_a_mean_and_an_intercept():

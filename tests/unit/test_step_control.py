@@ -115,3 +115,16 @@ def test_softmax_problems_settle_too(sampler):
             eb.Problem.create(features, labels, variance, intercept=1.0, classes=[0, 1, 2]), sampler, particles=60
         )
         assert posterior.info.converged, (scale, variance, posterior.info)
+
+
+def test_softmax_quadrature_is_refined_when_it_stalls():
+    """Standardised digits have pixels 20 sds from their mean; 256 points a datum are then too few to settle."""
+    from sklearn.datasets import load_digits
+    from sklearn.preprocessing import StandardScaler
+
+    features, labels = load_digits(return_X_y=True)
+    rows = np.flatnonzero(labels < 5)[:300]
+    features = StandardScaler().fit_transform(features[rows][:, features[rows].std(axis=0) > 0])[:, :12]
+    problem = eb.Problem.create(features, labels[rows], 1.0, intercept=10.0)
+    posterior = eb.run(problem, eb.MeanField(tol=1e-5))
+    assert posterior.info.converged

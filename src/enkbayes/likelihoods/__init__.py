@@ -23,11 +23,18 @@ class Likelihood(Protocol):
     def outputs(self) -> int | None:
         """Logits for each datum: None for a single one."""
 
+    @property
+    def exact_closure(self) -> bool:
+        """Whether `closure` is exact to round-off rather than by quadrature points."""
+
     def moments(self, logits: Array, V: Array, targets: Array, weights: Array | None) -> Moments:
         """Return sums over data of averages over the particles' logits (n, J); V (n, r) are the logits of the basis."""
 
-    def closure(self, mean_logits: Array, V: Array, targets: Array, weights: Array | None) -> Moments:
-        """Return the same sums for Gaussian logits with mean (n,) and covariance V V'."""
+    def closure(self, mean_logits: Array, V: Array, targets: Array, weights: Array | None, refine: int = 0) -> Moments:
+        """Return the same sums for Gaussian logits with mean (n,) and covariance V V'.
+
+        A likelihood that averages by quadrature takes 4**refine times its usual number of points.
+        """
 
     def loss(self, logits: Array, targets: Array, weights: Array | None) -> Array:
         """Return the negative log-likelihood Psi of each particle, (J,), from logits (n, J)."""

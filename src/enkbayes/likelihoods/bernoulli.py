@@ -21,6 +21,7 @@ class Bernoulli:
     """
 
     outputs: ClassVar[None] = None
+    exact_closure: ClassVar[bool] = True
 
     def averages(self, logits: Array) -> tuple[Array, Array]:
         """Return mu[y] and mu[R] of each datum, (n,) each, from logits (n, J)."""
@@ -35,7 +36,7 @@ class Bernoulli:
         loss = xp.mean(softplus(logits), axis=1) - targets * xp.mean(logits, axis=1)
         return pull_back(V, ybar - targets, rbar, loss, weights)
 
-    def closure(self, mean_logits: Array, V: Array, targets: Array, weights: Array | None) -> Moments:
+    def closure(self, mean_logits: Array, V: Array, targets: Array, weights: Array | None, refine: int = 0) -> Moments:
         """The same sums for logits z_n ~ N(mean_logits_n, |V_n|^2), by the scale-mixture rule."""
         ybar, rbar, bar_softplus = gauss_logit(mean_logits, namespace(V).sum(V * V, axis=1))
         return pull_back(V, ybar - targets, rbar, bar_softplus - targets * mean_logits, weights)

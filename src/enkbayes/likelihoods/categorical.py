@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from enkbayes.arrays import Array, epsilon, like, namespace, softmax
 from enkbayes.expectations import quasi_random_points
@@ -18,6 +19,7 @@ class Categorical:
     """
 
     outputs: int
+    exact_closure: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if self.outputs < 2:
@@ -28,11 +30,11 @@ class Categorical:
         p, log_sum = softmax(logits)
         return _softmax_moments(p, log_sum, namespace(logits).mean(logits, axis=1), V, targets, weights)
 
-    def closure(self, mean_logits: Array, V: Array, targets: Array, weights: Array | None) -> Moments:
+    def closure(self, mean_logits: Array, V: Array, targets: Array, weights: Array | None, refine: int = 0) -> Moments:
         """The same sums for logits z_n ~ N(mean_logits_n, V_n V_n'), by whitened quasi-random points shared by all
         data.
         """
-        p, log_sum = softmax(_gaussian_logits(mean_logits, V))
+        p, log_sum = softmax(_gaussian_logits(mean_logits, V, refine))
         return _softmax_moments(p, log_sum, mean_logits, V, targets, weights)
 
     def loss(self, logits: Array, targets: Array, weights: Array | None) -> Array:
@@ -79,7 +81,7 @@ def _softmax_moments(
     return Moments(xp.sum(loss), g, S)
 
 
-def _gaussian_logits(mean_logits: Array, V: Array) -> Array:
+def _gaussian_logits(mean_logits: Array, V: Array, refine: int = 0) -> Array:
     """Return quasi-random logits (n, Q, K) with the mean (n, K) and covariance V_n V_n'."""
     xp = namespace(V)
     K = V.shape[1]
@@ -87,4 +89,4 @@ def _gaussian_logits(mean_logits: Array, V: Array) -> Array:
     eye = xp.eye(K, dtype=V.dtype, device=V.device)
     ridge = 4 * K * epsilon(V) * xp.sum(cov * eye, axis=(1, 2)) + xp.finfo(V.dtype).smallest_normal ** 0.5
     root = xp.linalg.cholesky(cov + ridge[:, None, None] * eye)
-    return mean_logits[:, None, :] + xp.matmul(like(quasi_random_points(K), V), root.mT)
+    return mean_logits[:, None, :] + xp.matmul(like(quasi_random_points(K, 8 + 2 * refine), V), root.mT)

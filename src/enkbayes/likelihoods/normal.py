@@ -16,6 +16,7 @@ class Normal:
     """Targets d ~ N(z, variance). The gradient is linear in z, so empirical and Gaussian averages coincide."""
 
     outputs: ClassVar[None] = None
+    exact_closure: ClassVar[bool] = True
     variance: float = 1.0
 
     def __post_init__(self) -> None:
@@ -37,7 +38,7 @@ class Normal:
         )
         return pull_back(V, (zbar - targets) / self.variance, curvature, loss / self.variance, weights)
 
-    def closure(self, mean_logits: Array, V: Array, targets: Array, weights: Array | None) -> Moments:
+    def closure(self, mean_logits: Array, V: Array, targets: Array, weights: Array | None, refine: int = 0) -> Moments:
         """The same sums for logits with mean (n,) and variance |V_n|^2."""
         xp = namespace(V)
         slope = (mean_logits - targets) / self.variance

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from enkbayes.arrays import tolerance
 from enkbayes.ensemble import AffineEnsemble
-from enkbayes.expectations import blend
+from enkbayes.expectations import Expectation, blend, empirical, refined_closure
 from enkbayes.logits import LinearLogits
 from enkbayes.problem import Problem
 from enkbayes.samplers.minibatch import batch_moments, check_batch
@@ -18,17 +18,24 @@ PATIENCE = 10  # trial steps without a clearly lower residual after which a stag
 
 @dataclass(frozen=True)
 class Stage:
-    """A part of an adaptive run: the weight of the closure in the expectations, whether energy judges the steps, when
-    to move on.
+    """A part of an adaptive run: the expectation (weight of the closure, and its fineness), whether energy judges the
+    steps, and the residual at which to move on.
     """
 
     blend: float
     descend: bool
     until: float = 0.0
+    refine: int = 0
+
+    @property
+    def expectation(self) -> Expectation:
+        """The averages that this part takes."""
+        return refined_closure(self.refine) if self.refine else blend(self.blend)
 
 
 WARM = Stage(blend=1.0, descend=True, until=1e-2)
-LINEAR = (WARM, Stage(0.0, descend=False), Stage(0.5, descend=False), Stage(1.0, descend=True))
+SETTLE = (Stage(1.0, descend=True), Stage(1.0, descend=True, refine=2))
+LINEAR = (WARM, Stage(0.0, descend=False), Stage(0.5, descend=False), *SETTLE)
 NONLINEAR = (Stage(0.0, descend=True), Stage(0.0, descend=False))
 
 
@@ -94,9 +101,9 @@ class Equilibrium:
         if self.batch is not None:
             return state
         if self.tau is not None:
-            return self._judge(state, evaluate(problem, ensemble, blend(0.0)))
+            return self._judge(state, evaluate(problem, ensemble, empirical))
         stages = _stages(problem)
-        point = evaluate(problem, ensemble, blend(stages[0].blend))
+        point = evaluate(problem, ensemble, stages[0].expectation)
         return self._follow(problem, state, Control(point, 0, ensemble, point.residual))
 
     def step(self, problem: Problem, state: State) -> State:
@@ -106,10 +113,10 @@ class Equilibrium:
             return self._batch_step(problem, state, self.batch)
         if self.tau is not None:
             ensemble = frozen_flow(state.ensemble, state.control, self.tau)
-            return self._judge(state, evaluate(problem, ensemble, blend(0.0)))
+            return self._judge(state, evaluate(problem, ensemble, empirical))
         control: Control = state.control
         stage = _stages(problem)[control.stage]
-        point, _ = try_step(problem, control.point, blend(stage.blend), descend=stage.descend)
+        point, _ = try_step(problem, control.point, stage.expectation, descend=stage.descend)
         improved = point.residual < 0.9 * control.best
         best, stale = (point.residual, 0) if improved else (control.best, control.stale + 1)
         return self._follow(problem, state, replace(control, point=point, best=best, stale=stale))
@@ -121,7 +128,7 @@ class Equilibrium:
         given_up = control.point.stuck or (control.stale >= PATIENCE and not stage.descend)
         if not last and (given_up or control.point.residual < stage.until):
             start = control.point.ensemble if stage.descend else control.start
-            point = evaluate(problem, start, blend(stages[control.stage + 1].blend))
+            point = evaluate(problem, start, stages[control.stage + 1].expectation)
             control = Control(point, control.stage + 1, start, point.residual)
             return self._follow(problem, replace(state, steps=state.steps + 1), control)
         state = replace(state, blend=stage.blend, control=control)
@@ -158,7 +165,7 @@ class Equilibrium:
         ensemble = frozen_flow(ensemble, point, (state.steps + 4) ** -0.7)
         if state.steps < self.max_steps:
             return replace(state, ensemble=ensemble, residual=point.residual)
-        return self._judge(state, evaluate(problem, ensemble, blend(0.0)))
+        return self._judge(state, evaluate(problem, ensemble, empirical))
 
 
 def frozen_flow(ensemble: AffineEnsemble, point: Relaxation, tau: float) -> AffineEnsemble:

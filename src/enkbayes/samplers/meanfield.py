@@ -2,17 +2,38 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from enkbayes.arrays import like, tolerance
 from enkbayes.ensemble import AffineEnsemble
-from enkbayes.expectations import closure
+from enkbayes.expectations import closure, refined_closure
 from enkbayes.gaussian import standard_points
 from enkbayes.problem import Problem
-from enkbayes.samplers.relaxation import Relaxation, evaluate, try_step
+from enkbayes.samplers.relaxation import NEAR, Relaxation, evaluate, try_step
 from enkbayes.samplers.state import State
+
+PATIENCE = 10  # trial steps near the equilibrium without a clearly lower residual
+FINEST = 2  # softmax quadrature goes up to 4**2 times its usual number of points
+
+
+@dataclass(frozen=True, eq=False)
+class Control:
+    """Where a run is: its point, how fine the quadrature is and may become, and how long nothing improved."""
+
+    point: Relaxation
+    finest: int
+    refine: int = 0
+    best: float = math.inf
+    stale: int = 0
+
+    @property
+    def stalled(self) -> bool:
+        """Whether quadrature errors keep the residual from falling, and finer quadrature can help."""
+        stale = self.stale >= PATIENCE and self.point.residual < NEAR
+        return self.refine < self.finest and (self.point.stuck or stale)
 
 
 @dataclass(frozen=True)
@@ -43,27 +64,30 @@ class MeanField:
         return self.max_steps
 
     def init(self, problem: Problem, ensemble: AffineEnsemble, seed: int) -> State:
-        """Start from the ensemble's Gaussian; from its mean and the prior's covariance when the ensemble does not span
-        the space.
-        """
+        """Start from the ensemble's Gaussian; if it does not span the space, from its mean and the prior's covariance."""
         if ensemble.rank < problem.dim:
             points = standard_points(ensemble.size, problem.dim, np.random.default_rng((seed, 0)))
             ensemble = AffineEnsemble(ensemble.mean, problem.prior.dense_root, like(points, ensemble.mean))
-        return self._judge(State(ensemble, seed, blend=1.0), evaluate(problem, ensemble, closure))
+        finest = 0 if problem.likelihood.exact_closure else FINEST
+        return self._judge(State(ensemble, seed, blend=1.0), Control(evaluate(problem, ensemble, closure), finest))
 
     def step(self, problem: Problem, state: State) -> State:
-        """One trial step of the accelerated relaxation with ELBO backtracking."""
-        point, _ = try_step(problem, state.control, closure, descend=True)
-        return self._judge(replace(state, steps=state.steps + 1), point)
+        """One trial step of the accelerated relaxation with ELBO backtracking; finer quadrature when it stalls."""
+        state, control = replace(state, steps=state.steps + 1), state.control
+        if control.stalled:
+            point = evaluate(problem, control.point.ensemble, refined_closure(control.refine + 1))
+            return self._judge(state, Control(point, control.finest, control.refine + 1, point.residual))
+        point, _ = try_step(problem, control.point, refined_closure(control.refine), descend=True)
+        improved = point.residual < 0.9 * control.best
+        best, stale = (point.residual, 0) if improved else (control.best, control.stale + 1)
+        return self._judge(state, replace(control, point=point, best=best, stale=stale))
 
-    def _judge(self, state: State, point: Relaxation) -> State:
-        state = replace(state, ensemble=point.ensemble, residual=point.residual, control=point)
+    def _judge(self, state: State, control: Control) -> State:
+        point = control.point
+        state = replace(state, ensemble=point.ensemble, residual=point.residual, control=control)
         if point.residual < tolerance(self.tol, point.ensemble.mean):
             return replace(state, finished=True, converged=True)
-        if point.stuck or state.steps >= self.max_steps:
-            return replace(
-                state,
-                finished=True,
-                message=f"residual {point.residual:.1e} after {state.steps} steps; raise max_steps or tol",
-            )
+        if (point.stuck and not control.stalled) or state.steps >= self.max_steps:
+            message = f"residual {point.residual:.1e} after {state.steps} steps; raise max_steps or tol"
+            return replace(state, finished=True, message=message)
         return state
