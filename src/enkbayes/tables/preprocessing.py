@@ -173,12 +173,9 @@ def _fit_column(table: Table, name: str, notes: list[str]) -> Column | str:
         return "is constant"
     if len(known) == len(x) > 9 and np.all(np.diff(x) == 1):
         return "numbers the rows"
-    with np.errstate(over="ignore", invalid="ignore"):
-        mean, scale, fill = float(np.mean(known)), float(np.std(known)), float(np.median(known))
-    if not (math.isfinite(mean) and math.isfinite(scale) and math.isfinite(fill)):
-        raise ValueError(
-            f"column {name!r} has values as large as {np.max(np.abs(known)):g}, too large to standardise; rescale it"
-        )
+    # relative to the largest value nothing overflows, and squares of tiny values do not vanish
+    peak = np.max(np.abs(known))
+    mean, scale, fill = (float(peak * statistic(known / peak)) for statistic in (np.mean, np.std, np.median))
     return NumberColumn(name, mean, scale, fill) if scale > np.finfo(float).tiny else "is constant"
 
 

@@ -1,0 +1,86 @@
+"""Pictures of predictions over the plane. Every function draws on the axes it is given and returns them.
+
+Colours are safe for colour-blind readers and for print: the maps run from light (no idea) to dark (certain) in
+lightness alone, classes differ in colour and in marker.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Vector = np.ndarray[Any, Any]
+
+# blue from light to dark; orange and white of the Okabe-Ito set stand out on every shade of it
+SHADES = ("#f7fbff", "#d6e6f4", "#abd0e6", "#6aaed6", "#3787c0", "#105ba4", "#08306b")
+CLASS_COLOURS = ("#E69F00", "#FFFFFF")
+MARKERS = ("o", "^")
+INK = "#222222"
+
+
+def require_matplotlib() -> Any:
+    """Return matplotlib.pyplot, or say how to install it."""
+    try:
+        import matplotlib.pyplot as plt
+    except ImportError:
+        raise ImportError("pictures need matplotlib; install it with pip install 'enkbayes[plots]'") from None
+    return plt
+
+
+def grid(centre: Vector, reach: float, points: int = 200) -> tuple[Vector, Vector]:
+    """Return the points (points * points, 2) of a square grid, and its edges (x0, x1, y0, y1).
+
+    >>> at, edges = grid(np.zeros(2), 3.0, points=5)
+    >>> at.shape, edges.tolist()
+    ((25, 2), [-3.0, 3.0, -3.0, 3.0])
+    """
+    x, y = (np.linspace(c - reach, c + reach, points) for c in centre)
+    at = np.stack(np.meshgrid(x, y), axis=-1).reshape(-1, 2)
+    return at, np.array([x[0], x[-1], y[0], y[-1]])
+
+
+def confidence_map(ax: Axes, proba: Vector, edges: Vector) -> Axes:
+    """Draw confidence max(p, 1 - p) over a square grid, and the decision boundary p = 1/2 as a line.
+
+    Parameters
+    ----------
+    ax : Axes
+        Where to draw.
+    proba : array (n * n,)
+        Probability of class 1 at the points of `grid`.
+    edges : array (4,)
+        As `grid` returns them.
+    """
+    from matplotlib.colors import LinearSegmentedColormap
+
+    n = round(len(proba) ** 0.5)
+    p = np.reshape(proba, (n, n))
+    x, y = np.linspace(edges[0], edges[1], n), np.linspace(edges[2], edges[3], n)
+    shades = LinearSegmentedColormap.from_list("confidence", SHADES)
+    ax.contourf(x, y, np.maximum(p, 1 - p), levels=np.linspace(0.5, 1, 11), cmap=shades, vmin=0.5, vmax=1)
+    if p.min() < 0.5 < p.max():
+        ax.contour(x, y, p, levels=[0.5], colors=[INK], linewidths=1.6)
+    ax.set_xlim(edges[0], edges[1])
+    ax.set_ylim(edges[2], edges[3])
+    ax.set_aspect("equal")
+    return ax
+
+
+def classes_scatter(ax: Axes, points: Vector, labels: Vector, size: float = 26) -> Axes:
+    """Draw points (n, 2) of two classes, labels 0 and 1."""
+    for k, (colour, marker) in enumerate(zip(CLASS_COLOURS, MARKERS, strict=True)):
+        x, y = points[labels == k].T
+        ax.scatter(x, y, s=size, c=colour, marker=marker, edgecolors=INK, linewidths=0.7, label=f"class {k}", zorder=3)
+    return ax
+
+
+def frame(ax: Axes, edges: Vector) -> Axes:
+    """Draw the outline of a smaller map inside a larger one."""
+    x0, x1, y0, y1 = edges
+    ax.plot([x0, x1, x1, x0, x0], [y0, y0, y1, y1, y0], color=INK, linewidth=0.9, linestyle=(0, (4, 3)))
+    return ax
