@@ -3,7 +3,7 @@
 from enkbayes.tables.preprocessing import CategoryColumn, NumberColumn, Preprocessing
 from enkbayes.tables.read import read, stream
 from enkbayes.tables.table import Table, check_classes, class_labels
-from enkbayes.tables.write import check_output, replacing, table_writer
+from enkbayes.tables.write import check_folder, check_output, replacing, table_writer
 
 __all__ = [
     "CategoryColumn",
@@ -11,6 +11,7 @@ __all__ = [
     "Preprocessing",
     "Table",
     "check_classes",
+    "check_folder",
     "check_output",
     "class_labels",
     "read",

@@ -40,10 +40,13 @@ class NumberColumn:
             out = (np.where(np.isnan(x), self.fill, x) - self.mean) / self.scale
         wrong = np.flatnonzero(~np.isfinite(out))
         if len(wrong):
-            raise ValueError(
-                f"row {table.start + wrong[0] + 1} of column {self.name!r} is {x[wrong[0]]:g}, too far from the"
-                f" training data for floating-point numbers; expected values near {self.mean:g}"
+            value = x[wrong[0]]
+            trouble = (
+                "missing; the model was trained without missing values"
+                if np.isnan(value)
+                else f"{value:g}, too far from the training data; expected values near {self.mean:g}"
             )
+            raise ValueError(f"row {table.start + wrong[0] + 1} of column {self.name!r} is {trouble}")
         return out[:, None]
 
 
