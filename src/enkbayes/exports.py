@@ -39,7 +39,9 @@ def labelled_draws(
     """
     if linear is None:
         return theta[None], {"parameter": list(range(theta.shape[1]))}
-    names = [f"x{i}" for i in range(linear.features)] if feature_names is None else [str(name) for name in feature_names]
+    names = (
+        [f"x{i}" for i in range(linear.features)] if feature_names is None else [str(name) for name in feature_names]
+    )
     if len(names) != linear.features:
         raise ValueError(f"feature_names has {len(names)} entries; expected {linear.features}, one for each feature")
     coords: dict[str, list[Any]] = {"feature": names + ["intercept"] * linear.intercept}
