@@ -6,6 +6,7 @@ lightness alone, classes differ in colour and in marker.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -75,12 +76,60 @@ def classes_scatter(ax: Axes, points: Vector, labels: Vector, size: float = 26) 
     """Draw points (n, 2) of two classes, labels 0 and 1."""
     for k, (colour, marker) in enumerate(zip(CLASS_COLOURS, MARKERS, strict=True)):
         x, y = points[labels == k].T
-        ax.scatter(x, y, s=size, c=colour, marker=marker, edgecolors=INK, linewidths=0.7, label=f"class {k}", zorder=3)
+        ax.scatter(
+            x,
+            y,
+            s=size,
+            c=colour,
+            marker=marker,
+            edgecolors=INK,
+            linewidths=min(0.7, size / 15),
+            label=f"class {k}",
+            zorder=3,
+        )
     return ax
 
 
 def frame(ax: Axes, edges: Vector) -> Axes:
     """Draw the outline of a smaller map inside a larger one."""
     x0, x1, y0, y1 = edges
-    ax.plot([x0, x1, x1, x0, x0], [y0, y0, y1, y1, y0], color=INK, linewidth=0.9, linestyle=(0, (4, 3)))
+    for colour, width in ((INK, 2.4), ("#FFFFFF", 1.2)):
+        ax.plot([x0, x1, x1, x0, x0], [y0, y0, y1, y1, y0], color=colour, linewidth=width, zorder=4)
     return ax
+
+
+def confidence_figure(
+    methods: Mapping[str, Callable[[Vector], Vector]], points: Vector, labels: Vector, zoom: float
+) -> Figure:
+    """Return a figure with a column of maps for each method: near the data above, `zoom` times as far below.
+
+    Parameters
+    ----------
+    methods : mapping
+        Name to function of inputs (n, 2) that returns the probability of class 1, (n,).
+    points, labels : array (n, 2), array (n,)
+        The training data.
+    zoom : float
+        How much farther the lower maps reach.
+    """
+    plt = require_matplotlib()
+    centre = (points.min(axis=0) + points.max(axis=0)) / 2
+    reach = 1.15 * float(np.max(points.max(axis=0) - centre))
+    figure: Figure
+    figure, axes = plt.subplots(2, len(methods), figsize=(4.2 * len(methods) + 1.3, 8.6), layout="constrained")
+    near = grid(centre, reach)[1]
+    for column, (name, predict) in enumerate(methods.items()):
+        for row, (scale, size) in enumerate(((1.0, 30.0), (zoom, 4.0))):
+            at, edges = grid(centre, reach * scale)
+            ax = classes_scatter(confidence_map(axes[row, column], predict(at), edges), points, labels, size)
+            ax.tick_params(length=0, labelsize=9, colors="#666666")
+        axes[0, column].set_title(name, fontsize=14, fontweight="bold", pad=10)
+        frame(axes[1, column], near)
+    axes[0, 0].set_ylabel("near the data", fontsize=12)
+    axes[1, 0].set_ylabel(f"zoomed out {zoom:g} times", fontsize=12)
+    axes[0, 0].plot([], [], color=INK, linewidth=1.6, label="decision boundary")
+    axes[0, 0].legend(loc="lower left", fontsize=9, framealpha=1.0)
+    bar = figure.colorbar(axes[0, 0].collections[0], ax=axes, shrink=0.6, pad=0.02, ticks=np.linspace(0.5, 1, 6))
+    bar.set_label("confidence", fontsize=12)
+    bar.outline.set_visible(False)
+    return figure

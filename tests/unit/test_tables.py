@@ -28,15 +28,13 @@ def write_csv(path, header, rows):
 
 
 def test_csv_npz_and_parquet_give_the_same_features(tmp_path):
-    pyarrow = pytest.importorskip("pyarrow")
-    import pyarrow.parquet
-
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     x, y = load_iris(return_X_y=True)
     names = [f"x{i}" for i in range(4)]
     write_csv(tmp_path / "a.csv", [*names, "y"], [[*map(repr, row.tolist()), k] for row, k in zip(x, y, strict=True)])
     np.savez(tmp_path / "a.npz", X=x, y=y)
     columns = dict(zip(names, x.T, strict=True)) | {"y": y}
-    pyarrow.parquet.write_table(pyarrow.table(columns), tmp_path / "a.parquet")
+    parquet.write_table(pyarrow.table(columns), tmp_path / "a.parquet")
     tables = [read(tmp_path / f"a.{ext}") for ext in ("csv", "npz", "parquet")]
     features = [Preprocessing.fit(table, "y").transform(table) for table in tables]
     np.testing.assert_array_equal(features[0], features[1])
@@ -48,9 +46,7 @@ def test_csv_npz_and_parquet_give_the_same_features(tmp_path):
 
 
 def test_parquet_nulls_booleans_dictionaries(tmp_path):
-    pyarrow = pytest.importorskip("pyarrow")
-    import pyarrow.parquet
-
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     columns = {
         "n": pyarrow.array([1, None, 3]),
         "b": pyarrow.array([True, False, None]),
@@ -58,7 +54,7 @@ def test_parquet_nulls_booleans_dictionaries(tmp_path):
         "d": pyarrow.array(["p", "q", None]).dictionary_encode(),
         "e": pyarrow.nulls(3),
     }
-    pyarrow.parquet.write_table(pyarrow.table(columns), tmp_path / "a.parquet")
+    parquet.write_table(pyarrow.table(columns), tmp_path / "a.parquet")
     table = read(tmp_path / "a.parquet")
     np.testing.assert_array_equal(table.columns["n"], [1, np.nan, 3])
     np.testing.assert_array_equal(table.columns["b"], [1, 0, np.nan])
@@ -68,12 +64,10 @@ def test_parquet_nulls_booleans_dictionaries(tmp_path):
 
 
 def test_parquet_of_dates_is_refused_by_name(tmp_path):
-    pyarrow = pytest.importorskip("pyarrow")
-    import pyarrow.parquet
-
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     column = pyarrow.array([0, 1], type=pyarrow.timestamp("s"))
-    pyarrow.parquet.write_table(pyarrow.table({"when": column}), tmp_path / "a.parquet")
-    with pytest.raises(ValueError, match="'when' .* timestamp"):
+    parquet.write_table(pyarrow.table({"when": column}), tmp_path / "a.parquet")
+    with pytest.raises(ValueError, match=r"'when' .* timestamp"):
         read(tmp_path / "a.parquet")
 
 
@@ -245,9 +239,10 @@ def test_preprocessing_survives_json_and_never_gives_what_is_not_finite(rows, mo
     np.testing.assert_array_equal(out, np.concatenate([again.transform(table([row])) for row in rows]))
     if more:
         try:
-            assert np.all(np.isfinite(again.transform(table(more))))
-        except ValueError as error:
-            assert "row" in str(error)
+            strange = again.transform(table(more))
+        except ValueError:
+            return
+        assert np.all(np.isfinite(strange))
 
 
 @pytest.mark.parametrize(
@@ -334,7 +329,7 @@ def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path, name):
 
 
 def test_outputs_are_checked_before_any_work(tmp_path):
-    with pytest.raises(ValueError, match="ends in '.txt'"), table_writer(tmp_path / "p.txt"):
+    with pytest.raises(ValueError, match=r"ends in '\.txt'"), table_writer(tmp_path / "p.txt"):
         pass
-    with pytest.raises(ValueError, match="folder .* is not there"), replacing(tmp_path / "no" / "p.csv"):
+    with pytest.raises(ValueError, match=r"folder .* is not there"), replacing(tmp_path / "no" / "p.csv"):
         pass

@@ -1,4 +1,4 @@
-"""How commands speak: tables on standard output, progress and errors on standard error, one JSON object for machines."""
+"""How commands speak: tables on standard output, progress and errors on standard error, one JSON object to machines."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table as RichTable
+from rich.text import Text
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -41,8 +42,9 @@ class Speech:
         if self.as_json:
             sys.stdout.write(json.dumps(_plain(facts), allow_nan=False) + "\n")
         elif not self.quiet:
-            table = RichTable(title=title, title_justify="left", show_header=False, box=None, pad_edge=False)
-            table.add_column(style="bold")
+            self.print(Text(title, style="bold"))
+            table = RichTable(show_header=False, box=None, pad_edge=False)
+            table.add_column(style="dim")
             table.add_column(overflow="fold")
             for name, value in (shown or {name: text(value) for name, value in facts.items()}).items():
                 table.add_row(name, value)

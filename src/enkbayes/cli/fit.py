@@ -113,7 +113,7 @@ def _shown(facts: dict[str, Any]) -> dict[str, str]:
         "rows": text(facts["rows"]),
         "classes": f"{len(classes)}: {few}",
         "features": f"{facts['features']} from {facts['columns']} columns",
-        "prior": f"weights N(0, 1/{facts['prior_precision']:g}), intercept N(0, 1/{facts['intercept_precision']:g})",
+        "prior": f"variance {1 / facts['prior_precision']:g}, of intercepts {1 / facts['intercept_precision']:g}",
         "sampler": f"{facts['sampler']}, {facts['particles']} particles",
         "steps": text(facts["steps"]),
         "residual": text(facts["residual"]),

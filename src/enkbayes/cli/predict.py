@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 def predict(
     model: Annotated[Path, typer.Argument(help="A model that enkbayes fit has written.")],
-    data: Annotated[Path, typer.Argument(help="Data: .csv, .parquet or .npz; columns the model does not use are ignored.")],
+    data: Annotated[
+        Path, typer.Argument(help="Data: .csv, .parquet or .npz; columns the model does not use are ignored.")
+    ],
     out: Annotated[Path, typer.Option(help="The file to write, .csv or .parquet.")],
     as_json: AsJson = False,
     quiet: Quiet = False,
