@@ -74,22 +74,25 @@ class Moons:
         return cls(points[:TRAIN], labels[:TRAIN], points[TRAIN:], labels[TRAIN:])
 
 
-def run_demo(out: Path, seed: int = 0, progress: Callable[[float], None] = lambda _: None) -> DemoResult:
-    """Train, fit, draw and report into the folder `out`; `progress` is told the share of the work that is done."""
+def run_demo(
+    out: Path, seed: int = 0, *, steps: int = 5000, progress: Callable[[float], None] = lambda _: None
+) -> DemoResult:
+    """Train for `steps` steps, fit, draw and report into the folder `out`; `progress` is told the share of the work
+    that is done.
+    """
     started = time.perf_counter()
-    plots.require_matplotlib()
-    require_torch()
-    require_jinja()
+    for needed in (require_torch, require_jinja, plots.require_matplotlib):
+        needed()
     out.mkdir(parents=True, exist_ok=True)
     moons = Moons.make(seed)
     with one_thread():
-        model = train_network(moons, seed, steps=5000, progress=lambda share: progress(0.9 * share))
-        mle, posterior, steps = predictors(model, moons, seed)
+        model = train_network(moons, seed, steps, lambda share: progress(0.9 * share))
+        mle, posterior, fit_steps = predictors(model, moons, seed)
         picture = draw(out / "confidence.png", moons, mle, posterior)
         scores = (demo_scores(mle, moons), demo_scores(posterior, moons))
     progress(1.0)
     report = write_report(out / "report.html", *scores, picture)
-    return DemoResult(*scores, steps, picture, report, time.perf_counter() - started)
+    return DemoResult(*scores, fit_steps, picture, report, time.perf_counter() - started)
 
 
 def train_network(moons: Moons, seed: int, steps: int, progress: Callable[[float], None]) -> Any:
@@ -149,13 +152,11 @@ def demo_scores(predict: Predict, moons: Moons) -> DemoScores:
 
 def draw(path: Path, moons: Moons, mle: Predict, posterior: Predict) -> Path:
     """Draw confidence maps of both methods, near the data and zoomed out, and return the path."""
-    plt = plots.require_matplotlib()
     figure = plots.confidence_figure(
         {"Trained network (MLE)": mle, "With a posterior": posterior}, moons.train, moons.train_labels, zoom=10.0
     )
     with replacing(path) as draft:
         figure.savefig(draft, dpi=150)
-    plt.close(figure)
     return path
 
 

@@ -25,12 +25,12 @@ INK = "#222222"
 
 
 def require_matplotlib() -> Any:
-    """Return matplotlib.pyplot, or say how to install it."""
+    """Return matplotlib.figure, whose figures belong to no window, or say how to install it."""
     try:
-        import matplotlib.pyplot as plt
+        import matplotlib.figure
     except ImportError:
         raise ImportError("pictures need matplotlib; install it with pip install 'enkbayes[plots]'") from None
-    return plt
+    return matplotlib.figure
 
 
 def grid(centre: Vector, reach: float, points: int = 200) -> tuple[Vector, Vector]:
@@ -112,11 +112,10 @@ def confidence_figure(
     zoom : float
         How much farther the lower maps reach.
     """
-    plt = require_matplotlib()
+    figure: Figure = require_matplotlib().Figure(figsize=(4.2 * len(methods) + 1.3, 8.6), layout="constrained")
+    axes = figure.subplots(2, len(methods), squeeze=False)
     centre = (points.min(axis=0) + points.max(axis=0)) / 2
     reach = 1.15 * float(np.max(points.max(axis=0) - centre))
-    figure: Figure
-    figure, axes = plt.subplots(2, len(methods), figsize=(4.2 * len(methods) + 1.3, 8.6), layout="constrained")
     near = grid(centre, reach)[1]
     for column, (name, predict) in enumerate(methods.items()):
         for row, (scale, size) in enumerate(((1.0, 30.0), (zoom, 4.0))):

@@ -35,7 +35,7 @@ class Speech:
     @property
     def lively(self) -> bool:
         """Whether a person watches: then progress is shown."""
-        return not (self.as_json or self.quiet) and sys.stderr.isatty()
+        return not (self.as_json or self.quiet) and sys.stdout.isatty() and sys.stderr.isatty()
 
     def result(self, title: str, facts: Mapping[str, Any], shown: Mapping[str, str] | None = None) -> None:
         """Print the facts: all of them as JSON, or `shown` (default: the facts) as a table of two columns."""

@@ -27,7 +27,7 @@ def demo(
 
     speech = Speech(as_json, quiet)
     with speech.progress("training") as bar:
-        result = run_demo(out, seed, bar)
+        result = run_demo(out, seed, progress=bar)
     facts = asdict(result) | {"picture": str(result.picture), "report": str(result.report)}
     if as_json:
         speech.result("enkbayes demo", facts)

@@ -65,7 +65,8 @@ def fit(
     )
     with warnings_as_notes(speech):
         classifier.fit(preprocessing.transform(table), labels)
-    classifier.save(out, preprocessing=preprocessing.to_json())
+    # whether someone watched is no property of the model
+    classifier.set_params(progress=False).save(out, preprocessing=preprocessing.to_json())
     for name, reason in preprocessing.left_out:
         speech.note(f"column {name!r} {reason}; it is left out")
     for note in preprocessing.notes:
