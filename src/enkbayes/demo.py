@@ -83,6 +83,8 @@ def run_demo(
     started = time.perf_counter()
     for needed in (require_torch, require_jinja, plots.require_matplotlib):
         needed()
+    if out.exists() and not out.is_dir():
+        raise ValueError(f"{out} is a file; expected a folder for picture and report")
     out.mkdir(parents=True, exist_ok=True)
     moons = Moons.make(seed)
     with one_thread():

@@ -33,7 +33,8 @@ class TableModel:
         from enkbayes.storage import read
 
         if not path.is_file():
-            raise ValueError(f"{path} is not there; expected a model that enkbayes fit has written")
+            trouble = "is a folder" if path.is_dir() else "is not there"
+            raise ValueError(f"{path} {trouble}; expected a model that enkbayes fit has written")
         artefact = read(path)
         classifier = EnsembleClassifier.from_artefact(artefact)
         if artefact.preprocessing is None:

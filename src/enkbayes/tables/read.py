@@ -33,7 +33,8 @@ def stream(path: str | Path, chunk: int = CHUNK) -> Iterator[Table]:
     if path.suffix.lower() not in _READERS:
         raise ValueError(f"{path} ends in {path.suffix!r}; expected a .csv, .parquet or .npz file")
     if not path.is_file():
-        raise ValueError(f"{path} is not there; expected a .csv, .parquet or .npz file")
+        trouble = "is a folder" if path.is_dir() else "is not there"
+        raise ValueError(f"{path} {trouble}; expected a .csv, .parquet or .npz file")
     rows = 0
     for table in _READERS[path.suffix.lower()](path, chunk):
         rows += table.rows

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -76,17 +77,15 @@ def numbers(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def _number(text: str) -> float:
-    word = text.strip().lower()
-    if word in MISSING:
-        return np.nan
-    return _TRUTH[word] if word in _TRUTH else _parsed(text)
-
-
-def _parsed(text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise ValueError(text) from None
+        word = text.strip().lower()
+    if word in MISSING:
+        return math.nan
+    if word not in _TRUTH:
+        raise ValueError(text)
+    return _TRUTH[word]
 
 
 def texts(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
