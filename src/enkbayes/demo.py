@@ -79,6 +79,14 @@ def run_demo(
 ) -> DemoResult:
     """Train for `steps` steps, fit, draw and report into the folder `out`; `progress` is told the share of the work
     that is done.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     result = run_demo(Path(folder), steps=5)
+    ...     result.picture.name, result.report.name
+    ('confidence.png', 'report.html')
     """
     started = time.perf_counter()
     for needed in (require_torch, require_jinja, plots.require_matplotlib):

@@ -14,7 +14,11 @@ Vector = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Scores:
-    """accuracy and, the smaller the better, nll (nats), brier (0 to 2) and ece (0 to 1), over `rows` rows."""
+    """accuracy and, the smaller the better, nll (nats), brier (0 to 2) and ece (0 to 1), over `rows` rows.
+
+    >>> score([0.5], [1]).accuracy  # of two equal probabilities the first counts
+    0.0
+    """
 
     rows: int
     accuracy: float
@@ -25,7 +29,11 @@ class Scores:
 
 @dataclass(frozen=True)
 class OodScores:
-    """How well confidence tells known data from out-of-distribution data, of which there are `rows` rows."""
+    """How well confidence tells known data from out-of-distribution data, of which there are `rows` rows.
+
+    >>> ood_score([0.9], [0.9])
+    OodScores(rows=1, auroc=0.5, fpr95=1.0)
+    """
 
     rows: int
     auroc: float

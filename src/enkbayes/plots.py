@@ -56,6 +56,13 @@ def confidence_map(ax: Axes, proba: Vector, edges: Vector) -> Axes:
         Probability of class 1 at the points of `grid`.
     edges : array (4,)
         As `grid` returns them.
+
+    Examples
+    --------
+    >>> ax = require_matplotlib().Figure().subplots()
+    >>> at, edges = grid(np.zeros(2), 2.0, points=20)
+    >>> confidence_map(ax, 1 / (1 + np.exp(-at[:, 0])), edges) is ax
+    True
     """
     from matplotlib.colors import LinearSegmentedColormap
 
@@ -73,7 +80,12 @@ def confidence_map(ax: Axes, proba: Vector, edges: Vector) -> Axes:
 
 
 def classes_scatter(ax: Axes, points: Vector, labels: Vector, size: float = 26) -> Axes:
-    """Draw points (n, 2) of two classes, labels 0 and 1."""
+    """Draw points (n, 2) of two classes, labels 0 and 1.
+
+    >>> ax = require_matplotlib().Figure().subplots()
+    >>> len(classes_scatter(ax, np.eye(2), np.array([0, 1])).collections)
+    2
+    """
     for k, (colour, marker) in enumerate(zip(CLASS_COLOURS, MARKERS, strict=True)):
         x, y = points[labels == k].T
         ax.scatter(
@@ -91,7 +103,12 @@ def classes_scatter(ax: Axes, points: Vector, labels: Vector, size: float = 26) 
 
 
 def frame(ax: Axes, edges: Vector) -> Axes:
-    """Draw the outline of a smaller map inside a larger one."""
+    """Draw the outline of a smaller map inside a larger one.
+
+    >>> ax = require_matplotlib().Figure().subplots()
+    >>> frame(ax, np.array([-1.0, 1.0, -1.0, 1.0])) is ax
+    True
+    """
     x0, x1, y0, y1 = edges
     for colour, width in ((INK, 2.4), ("#FFFFFF", 1.2)):
         ax.plot([x0, x1, x1, x0, x0], [y0, y0, y1, y1, y0], color=colour, linewidth=width, zorder=4)
@@ -111,6 +128,12 @@ def confidence_figure(
         The training data.
     zoom : float
         How much farther the lower maps reach.
+
+    Examples
+    --------
+    >>> methods = {"undecided": lambda at: np.full(len(at), 0.5)}
+    >>> len(confidence_figure(methods, np.eye(2), np.array([0, 1]), zoom=10.0).axes)  # two maps and the scale
+    3
     """
     figure: Figure = require_matplotlib().Figure(figsize=(4.2 * len(methods) + 1.3, 8.6), layout="constrained")
     axes = figure.subplots(2, len(methods), squeeze=False)

@@ -21,7 +21,12 @@ MOST_CATEGORIES = 100
 
 @dataclass(frozen=True)
 class NumberColumn:
-    """A column of numbers: (x - mean) / scale, with `fill` in place of missing entries."""
+    """A column of numbers: (x - mean) / scale, with `fill` in place of missing entries.
+
+    >>> NumberColumn("age", mean=40.0, scale=10.0, fill=35.0).transform(Table({"age": np.array([60.0, np.nan])}))
+    array([[ 2. ],
+           [-0.5]])
+    """
 
     name: str
     mean: float
@@ -52,7 +57,12 @@ class NumberColumn:
 
 @dataclass(frozen=True)
 class CategoryColumn:
-    """A column of text: one feature for each category, 1 where the entry is that category; "" is a missing entry."""
+    """A column of text: one feature for each category, 1 where the entry is that category; "" is a missing entry.
+
+    >>> CategoryColumn("size", ("L", "S")).transform(Table({"size": np.array(["S", "XL"], dtype=object)}))
+    array([[0., 1.],
+           [0., 0.]])
+    """
 
     name: str
     categories: tuple[str, ...]

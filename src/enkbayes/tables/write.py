@@ -48,7 +48,10 @@ def replacing(path: str | Path) -> Iterator[Path]:
 
 
 def check_folder(path: Path) -> None:
-    """Refuse a path whose folder is not there."""
+    """Refuse a path whose folder is not there, or that is a folder itself.
+
+    >>> check_folder(Path("model.safetensors"))
+    """
     if not path.parent.is_dir():
         raise ValueError(f"the folder {path.parent} is not there; create it, or write {path.name} elsewhere")
     if path.is_dir():
