@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from enkbayes.estimators import EnsembleClassifier
+from enkbayes.header import Artefact
 from enkbayes.posterior import Posterior
-from enkbayes.storage import Artefact, read, write
+from enkbayes.storage import read, write
 
 
 def save(

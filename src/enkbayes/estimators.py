@@ -15,12 +15,13 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from enkbayes.fingerprint import fingerprint
+from enkbayes.header import Artefact
 from enkbayes.posterior import Posterior, Uncertainty
 from enkbayes.priors import weight_prior
 from enkbayes.problem import Problem
 from enkbayes.run import run
 from enkbayes.samplers import BY_NAME, Homotopy, MeanField, Sampler, TamedHomotopy
-from enkbayes.storage import Artefact, write
+from enkbayes.storage import write
 
 FROM_THE_PRIOR = (Homotopy, TamedHomotopy)
 """Samplers that carry the prior to the posterior: starting them anywhere else would count data twice."""
@@ -256,8 +257,8 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         strangers = np.setdiff1d(y, known)
         if len(strangers):
             raise ValueError(
-                f"y has the class {strangers[0]!r}, which is not among {known.tolist()}; announce all classes on the "
-                "first call of partial_fit by classes=[...]"
+                f"y has the class {strangers.tolist()[0]!r}, which is not among {known.tolist()}; "
+                "announce all classes on the first call of partial_fit by classes=[...]"
             )
         if len(known) < 2:
             raise ValueError(f"the first batch has the single class {known[0]}; pass classes=[...] with all classes")
