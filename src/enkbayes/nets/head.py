@@ -107,9 +107,13 @@ class BayesianHead(PosteriorModule):
         with torch.no_grad():
             for batch in shown(loader, "Features", enabled=progress):
                 x, y = reader(batch)
-                if not rows and features is None:
+                if features is None and not rows:
                     known, body = behead(body, x, layer)
-                rows.append(_features(call(body, x), None if known is None else known.weight.shape[1]))
+                found = call(body, x)
+                if features is not None or known is None:
+                    found = _features(found, known)
+                found = found.reshape(-1, found.shape[-1] if known is None else known.weight.shape[1])
+                rows.append(found.to(torch.promote_types(found.dtype, torch.float32)))
                 numbers.append(y)
         problem = _problem(torch.cat(rows), np.concatenate(numbers), known, prior_precision, intercept_precision, prior)
         theta = _initial(problem, known, particles, seed) if sampler is None or isinstance(sampler, SETTLING) else None
@@ -160,18 +164,15 @@ class BayesianHead(PosteriorModule):
     _seen = features
 
 
-def _features(found: Any, expected: int | None) -> torch.Tensor:
-    """Return features (n, D) in single precision at least."""
+def _features(found: Any, layer: Layer | None) -> torch.Tensor:
+    """Return what a user's `features` gave, checked: (n, D)."""
+    width = None if layer is None else layer.weight.shape[1]
     if not isinstance(found, torch.Tensor):
         raise ValueError(f"features= returned a {type(found).__name__}; expected a tensor (n, D)")
-    if expected is not None and found.shape[-1] == expected:
-        found = found.reshape(-1, expected)
-    if found.ndim != 2 or (expected is not None and found.shape[1] != expected):
-        width = "D" if expected is None else expected
-        raise ValueError(
-            f"features= returned shape {tuple(found.shape)}; expected (n, {width}), one row for each label"
-        )
-    return found.to(torch.promote_types(found.dtype, torch.float32))
+    if found.ndim != 2 or width not in (None, found.shape[1]):
+        expected = f"(n, {width or 'D'}), one row for each label"
+        raise ValueError(f"features= returned shape {tuple(found.shape)}; expected {expected}")
+    return found
 
 
 def _problem(

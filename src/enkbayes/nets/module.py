@@ -34,7 +34,8 @@ class PosteriorModule(nn.Module):  # type: ignore[misc]
         super().__init__()
         self.body = body
         for name in BUFFERS:
-            self.register_buffer(name, getattr(posterior.ensemble, name).detach().clone())
+            values = getattr(posterior.ensemble, name).detach()
+            self.register_buffer(name, values.clone(memory_format=torch.contiguous_format))
         self.register_buffer("gaussian", torch.tensor(posterior.gaussian))  # a part of the state
         self.averages_gaussian = posterior.gaussian  # the same as a plain bool, for `torch.export`
         self.likelihood, self.map, self.classes, self.info = (

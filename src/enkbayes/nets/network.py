@@ -21,9 +21,10 @@ from enkbayes.run import run
 from enkbayes.samplers import Equilibrium, Homotopy, Sampler, TamedHomotopy
 
 FROM_PRIOR = (Homotopy, TamedHomotopy)  # they carry a prior ensemble to the posterior
-SETTLED = Equilibrium(tol=3e-2)
-"""The default sampler. The slopes of a ReLU network jump where a unit switches on for a datum and a particle, so with J
-particles the residual of the equilibrium has a floor near 1e-2; probabilities settle in the third digit well before."""
+SETTLED = Equilibrium(tol=5e-2)
+"""The default sampler. The slopes of a ReLU network jump where a unit switches on for a datum and a particle, so the
+residual of the equilibrium of J particles has a floor: .02 to .03 for 100 particles on the two-moons network, where the
+confidence far away changes by less than .002 once the residual is below .3."""
 
 
 class BayesianNetwork(PosteriorModule):
@@ -101,8 +102,8 @@ class BayesianNetwork(PosteriorModule):
         prior_precision : float
             The weights have the prior N(trained weights, 1 / prior_precision).
         sampler : Sampler, optional
-            Default `Equilibrium(tol=3e-2)`. For smooth activations `Equilibrium()` settles to 1e-6; the kinks of ReLU
-            give the residual a floor near 1e-2.
+            Default `Equilibrium(tol=5e-2)`. For smooth activations `Equilibrium()` settles to 1e-6; the kinks of ReLU
+            give the residual a floor of a few 1e-2.
         particles, seed : int
             As in `enkbayes.run`. The initial ensemble is the Laplace approximation at the trained weights.
         progress : bool

@@ -126,7 +126,8 @@ class Subspace:
         """Return the logits (n, J) or (n, J, K) of particles u (J, r)."""
         function = partial(self.network.logits, inputs=inputs)
         with differentiable():
-            return vmap(function, out_dims=1, chunk_size=PARTICLES)(self.weights(theta))
+            # moved afterwards, since torch.export cannot trace vmap with out_dims=1
+            return vmap(function, chunk_size=PARTICLES)(self.weights(theta)).movedim(0, 1)
 
     def jacobian(self, theta: torch.Tensor, tangents: torch.Tensor, inputs: Arguments, rows: int) -> torch.Tensor:
         """Return the derivatives (n, J, c) or (n, J, K, c) of the logits along tangents (r, c), for n <= rows."""
