@@ -23,7 +23,6 @@ from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
-from scipy.stats import norm, qmc
 
 from enkbayes.arrays import Array, like, namespace, ndtr
 from enkbayes.moments import Moments
@@ -132,6 +131,8 @@ def quasi_random_points(dim: int, log2_size: int = 8) -> np.ndarray[Any, Any]:
     >>> bool(np.allclose(x.T @ x / len(x), np.eye(3)) and np.allclose(x.mean(0), 0))
     True
     """
+    from scipy.stats import norm, qmc  # half a second, and only softmax problems need it
+
     size = max(log2_size - 1, math.ceil(math.log2(dim + 1)))
     half = norm.ppf(qmc.Sobol(dim, scramble=True, rng=np.random.default_rng(0)).random_base2(size))
     x = np.concatenate([half, -half])
