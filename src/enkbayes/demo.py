@@ -1,8 +1,13 @@
 """The main job on built-in data: a small network is trained on two moons, its last layer gets a posterior, and both are
 asked for their confidence near the data and far from them.
 
-The network is the paper's: 2-20-20-50 with ReLU and one logit; SGD with learning rate 3e-4, momentum 0.9, weight decay
-5e-4 and 5000 full-batch steps; prior variance 2 for the last layer; 70 training and 30 test points.
+The paper's part: 20 hidden units, 50 features, SGD with learning rate 3e-4 and momentum 0.9, prior variance 2, 30 test
+points. What it leaves open is our choice: layers 2-20-20-50-1 with ReLU, weight decay 5e-4, 5000 full-batch steps,
+which leave the network short of convergence, and make_moons with noise 0.2, 70 points to train on.
+
+Seeds 0 to 5: accuracy is the same for both, and far-field confidence falls each time (from .994-.999 to .860-.969;
+the default, seed 0, falls most). NLL improves for three of the six and worsens for three: 30 points do not decide it. A
+network trained further (seed 0, learning rate 3e-3) keeps a far-field confidence of .98 with a posterior of its last layer alone.
 """
 
 from __future__ import annotations
@@ -235,7 +240,9 @@ the two: how right they are near the data, and how sure they are far from them.<
 <td>{{ "%.3f"|format(s.far_confidence) }}</td></tr>
 {% endfor %}</table>
 <p>Accuracy, negative log-likelihood and calibration error (15 bins) are those of 30 test points; far-field
-confidence is the mean confidence on a circle of radius {{ "%g"|format(far) }} around the data.</p>
+confidence is the mean confidence on a circle of radius {{ "%g"|format(far) }} around the data.
+With other seeds accuracy stays and far-field confidence falls too, by less than with seed 0; NLL and ECE of so few
+points go either way.</p>
 <img alt="Confidence maps of the trained network and of the posterior, near the data and zoomed out"
  src="data:image/png;base64,{{ image }}"></body></html>
 """
