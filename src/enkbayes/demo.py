@@ -7,7 +7,8 @@ which leave the network short of convergence, and make_moons with noise 0.2, 70 
 
 Seeds 0 to 5: accuracy is the same for both, and far-field confidence falls each time (from .994-.999 to .860-.969;
 the default, seed 0, falls most). NLL improves for three of the six and worsens for three: 30 points do not decide it. A
-network trained further (seed 0, learning rate 3e-3) keeps a far-field confidence of .98 with a posterior of its last layer alone.
+network trained further (seed 0, learning rate 3e-3) keeps a far-field confidence of .98 with a posterior of
+its last layer alone.
 """
 
 from __future__ import annotations
