@@ -140,7 +140,11 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Learn from one more batch: sequential Bayes, with today's posterior N(mean, cov) as tomorrow's prior.
 
         The first call (before any `fit`) announces all classes, also those that later batches bring; without `classes`
-        they are those of its y. With particles <= P parameters the ensemble's covariance is singular and no prior, so
+        they are those of its y. The Gaussian between two batches is an approximation: with rows in random order ten
+        batches differ from one fit by less than .01 in mean predicted probability on data such as breast cancer, wine
+        and digits (by .01 to .02 on iris, with its 15 rows a batch), but batches sorted by class can differ by .1.
+
+        With particles <= P parameters the ensemble's covariance is singular and no prior, so
         the update is then made by `MeanField`, whose covariance has full rank; it needs memory for a P x P matrix.
         """
         first = not hasattr(self, "posterior_")

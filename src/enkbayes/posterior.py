@@ -150,8 +150,6 @@ class Posterior:
         of nonlinear logits has (chain, draw, parameter). The intercept is the last feature.
 
         >>> import enkbayes as eb
-        >>> import pytest
-        >>> _ = pytest.importorskip("arviz")
         >>> features = np.random.default_rng(0).standard_normal((80, 2))
         >>> posterior = eb.run(eb.Problem.create(features, features[:, 0] > 0, intercept=100.0), particles=50)
         >>> theta = posterior.to_arviz(feature_names=["length", "width"])["posterior"]["theta"]

@@ -39,6 +39,8 @@ def write(artefact: Artefact, path: str | Path) -> None:
         ) from None
     data = to_bytes(tensors, metadata={"enkbayes": text, "sha256": _checksum(text, tensors)})
     path = Path(path)
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"the folder {path.parent} does not exist; create it before saving a model there")
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
         with temporary.open("xb") as file:

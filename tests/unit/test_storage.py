@@ -100,6 +100,17 @@ def test_a_posterior_comes_back_a_posterior(iris, path):
     assert eb.load(path).likelihood == eb.Normal(0.5)
 
 
+def test_a_posterior_of_tensors_comes_back_as_numpy_and_still_predicts_tensors(iris, path):
+    torch = pytest.importorskip("torch")
+    X, y = torch.asarray(iris[0], dtype=torch.float32), iris[1]
+    posterior = eb.run(eb.Problem.create(X, y), particles=30)
+    eb.save(posterior, path)
+    again = eb.load(path)
+    assert isinstance(again.theta, np.ndarray)
+    assert again.theta.dtype == np.float32
+    assert torch.equal(again.predict_proba(X), posterior.predict_proba(X))
+
+
 def test_a_nonlinear_posterior(path):
     x = np.linspace(-2, 2, 30)
     problem = eb.Problem.nonlinear(lambda theta: np.outer(x, theta[:, 0]), x > 0, eb.Gaussian.isotropic(1))
@@ -255,6 +266,8 @@ def test_nothing_half_written(saved, path, monkeypatch):
         saved.save(path)
     assert path.read_bytes() == before
     assert list(path.parent.iterdir()) == [path]
+    with pytest.raises(FileNotFoundError, match=r"the folder .*nowhere does not exist"):
+        saved.save(path.parent / "nowhere" / "model.safetensors")
 
 
 def test_what_cannot_be_stored_says_so(iris, path):
