@@ -15,6 +15,7 @@ from torch import nn  # noqa: E402
 from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 
 from enkbayes.nets import BayesianHead  # noqa: E402
+from enkbayes.nets.start import hessian_product  # noqa: E402
 
 
 def iris(dtype=torch.float32, classes=3):
@@ -129,6 +130,42 @@ def test_the_equilibrium_forgets_the_trained_weights():
     posterior = eb.run(problem, eb.MeanField())
     torch.testing.assert_close(head.posterior.mean, posterior.mean, rtol=0, atol=1e-5)
     torch.testing.assert_close(head.posterior.cov, posterior.cov, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("full", [True, False])
+@pytest.mark.parametrize("outputs", [1, 3])
+def test_the_product_with_the_hessian(outputs, full):
+    x, y = iris(torch.float64, classes=max(2, outputs))
+    dim = 5 * outputs
+    root = np.tril(np.random.default_rng(0).standard_normal((dim, dim))) / 4 + np.eye(dim)
+    prior = eb.Gaussian(torch.zeros(4 * outputs), torch.as_tensor((root @ root.T)[: 4 * outputs, : 4 * outputs]))
+    problem = eb.Problem.create(x, y, prior if full else 2.0, intercept=3.0)
+    rng = np.random.default_rng(1)
+    centre, v = (torch.as_tensor(rng.standard_normal(dim)) for _ in range(2))
+    hessian = torch.autograd.functional.hessian(lambda theta: problem.loss(theta[None, :])[0], centre)
+    torch.testing.assert_close(hessian_product(problem.model, centre, v), hessian @ v, rtol=1e-9, atol=1e-9)
+
+
+def test_few_particles_explore_what_the_data_inform():
+    x, y = digits()
+    x = x.flatten(1).double()
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, 4)).double()
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    for _ in range(30):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+    exact = fit(model, loader(x, y), sampler=eb.MeanField())(x)
+    few = fit(model, loader(x, y), particles=30)
+    with torch.no_grad():
+        problem = eb.Problem.create(model[:-1](x), y, 1.0, intercept=1.0)
+        centre = torch.cat([model[2].weight, model[2].bias[:, None]], dim=1).T.reshape(-1)
+        random = eb.run(problem, theta=centre + problem.prior.whitened(30, np.random.default_rng(0)))
+        off = random.predict_proba(model[:-1](x))
+    assert len(few.mean) == 68
+    assert few.basis.shape[1] == 29
+    assert (few(x) - exact).abs().mean() < 0.5 * (off - exact).abs().mean()
 
 
 def test_a_homotopy_starts_from_the_prior():

@@ -15,6 +15,7 @@ from enkbayes.logits import LinearMap
 from enkbayes.nets.batches import Place, Reader, call, device_of, shown
 from enkbayes.nets.layers import Layer, behead, encoder, frozen_copy, linear_layer, take_off
 from enkbayes.nets.module import PosteriorModule, blank
+from enkbayes.nets.start import around_trained_weights
 from enkbayes.problem import Problem
 from enkbayes.run import run
 from enkbayes.samplers import Equilibrium, MeanField, Sampler, StochasticSampler, TrotterSampler
@@ -91,11 +92,11 @@ class BayesianHead(PosteriorModule):
             Over the D weights (one or two logits: of the logit z1 - z0) or the D * K weights, `weight.T.reshape(-1)`;
             instead of prior_precision.
         sampler : Sampler, optional
-            Default `Equilibrium()`. With more weights than particles it explores a random subspace through the trained
-            weights; `MeanField()` explores all of it, with memory for a P x P matrix.
+            Default `Equilibrium()`. With more weights P than particles J it explores the J - 1 directions around the
+            trained weights that the data inform most; `MeanField()` explores all, with memory for a P x P matrix.
         particles, seed : int
-            As in `enkbayes.run`. The initial ensemble has the trained weights as its mean and the prior's spread
-            (samplers that need a prior ensemble get one).
+            As in `enkbayes.run`. The initial ensemble has the trained weights as its mean, and the prior's spread or,
+            for J <= P, that of the Laplace approximation (samplers that need a prior ensemble get one).
         progress : bool
             Show progress bars.
         """
@@ -116,7 +117,8 @@ class BayesianHead(PosteriorModule):
                 rows.append(found.to(torch.promote_types(found.dtype, torch.float32)))
                 numbers.append(y)
         problem = _problem(torch.cat(rows), np.concatenate(numbers), known, prior_precision, intercept_precision, prior)
-        theta = _initial(problem, known, particles, seed) if sampler is None or isinstance(sampler, SETTLING) else None
+        settles = sampler is None or isinstance(sampler, SETTLING)
+        theta = around_trained_weights(problem, known, particles, seed) if settles and known is not None else None
         posterior = run(problem, sampler, particles=particles, seed=seed, theta=theta, progress=progress)
         return cls(body, posterior)
 
@@ -196,13 +198,3 @@ def _problem(
         intercept=bias_variance if layer is None or layer.bias is not None else None,
         classes=None if layer is None else np.arange(max(layer.outputs, 2)),
     )
-
-
-def _initial(problem: Problem, layer: Layer | None, particles: int, seed: int) -> torch.Tensor | None:
-    """Return an ensemble (J, P) with the trained weights as its mean and the prior's spread."""
-    if layer is None or particles < 2:
-        return None
-    rows = layer.weight if layer.bias is None else torch.cat([layer.weight, layer.bias[:, None]], dim=1)
-    centre = rows[1] - rows[0] if layer.outputs == 2 else rows.T.reshape(-1)
-    prior = problem.prior
-    return prior.whitened(particles, np.random.default_rng(seed)) + (centre.to(prior.mean.dtype) - prior.mean)

@@ -171,22 +171,35 @@ def informed_directions(
     """Return directions (P, r) and eigenvalues (r,) of the whitened Gauss-Newton matrix, largest first; r = min(rank,
     P).
     """
-    dim = centre.shape[0]
     _load_forward_derivatives()
+    whitened = partial(gauss_newton, network, centre, batches)
+    vectors, values = leading_eigenvectors(lambda v: whitened(v) / precision, centre, rank, seed)
+    return vectors / precision**0.5, values
 
-    def product(v: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        image = gauss_newton(network, centre, batches, _as(v.reshape(-1), centre))
-        return np.asarray((image / precision).cpu(), dtype=np.float64)
+
+def leading_eigenvectors(
+    product: Callable[[torch.Tensor], torch.Tensor], reference: torch.Tensor, rank: int, seed: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return eigenvectors (P, r) and eigenvalues (r,), largest first, of a positive semi-definite matrix known by its
+    product with vectors like `reference` (P,); r = min(rank, P).
+
+    >>> matrix = torch.diag(torch.arange(6.0))
+    >>> leading_eigenvectors(lambda v: matrix @ v, torch.zeros(6), 2, seed=0)[1]
+    tensor([5., 4.])
+    """
+    dim = reference.shape[0]
+
+    def image(v: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        return np.asarray(product(_as(v.reshape(-1), reference)).cpu(), dtype=np.float64)
 
     if rank >= dim:
-        values, vectors = np.linalg.eigh(np.stack([product(column) for column in np.eye(dim)]))
+        values, vectors = np.linalg.eigh(np.stack([image(column) for column in np.eye(dim)]))
     else:
-        operator = LinearOperator((dim, dim), matvec=product, dtype=np.float64)
+        operator = LinearOperator((dim, dim), matvec=image, dtype=np.float64)
         start = np.random.default_rng(seed).standard_normal(dim)
         values, vectors = eigsh(operator, k=rank, which="LA", v0=start, tol=1e-3)
     order = np.argsort(values)[::-1].copy()
-    directions, values = vectors[:, order] / precision**0.5, np.maximum(values[order], 0.0)
-    return _as(directions, centre), _as(values, centre)
+    return _as(vectors[:, order], reference), _as(np.maximum(values[order], 0.0), reference)
 
 
 def _as(x: np.ndarray[Any, Any], reference: torch.Tensor) -> torch.Tensor:
