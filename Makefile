@@ -7,7 +7,7 @@ SOURCES := pyproject.toml constraints.txt
 .PHONY: demo test bench clean
 
 demo: .venv/.demo
-	$(BIN)/python examples/first_posterior.py --out demo
+	$(BIN)/enkbayes demo --out demo
 
 test: .venv/.test
 	$(BIN)/ruff check .
@@ -26,7 +26,7 @@ clean:
 
 .venv/.demo: $(SOURCES) | .venv/bin/python
 	@echo "Installing enkbayes into .venv (a minute or two, once) ..."
-	$(INSTALL) --editable '.[plots]'
+	$(INSTALL) --editable '.[torch,plots]'
 	@touch $@
 
 .venv/.test: $(SOURCES) | .venv/bin/python

@@ -1,5 +1,7 @@
 """enkbayes: give a trained classifier a posterior."""
 
+from typing import TYPE_CHECKING, Any
+
 from enkbayes.ensemble import AffineEnsemble
 from enkbayes.gaussian import Gaussian
 from enkbayes.informed import reduce_to_data
@@ -17,12 +19,24 @@ from enkbayes.samplers import (
     TrotterSampler,
 )
 
+if TYPE_CHECKING:
+    from enkbayes.artefacts import load, save
+    from enkbayes.estimators import EnsembleClassifier
+
 __version__ = "0.1.0"
+
+_LAZY = {
+    "EnsembleClassifier": "enkbayes.estimators",
+    "load": "enkbayes.artefacts",
+    "save": "enkbayes.artefacts",
+}
+"""Names whose modules import scikit-learn or safetensors: loaded at first use, so that the import stays light."""
 
 __all__ = [
     "AffineEnsemble",
     "Bernoulli",
     "Categorical",
+    "EnsembleClassifier",
     "Equilibrium",
     "Gaussian",
     "Homotopy",
@@ -37,6 +51,20 @@ __all__ = [
     "TrotterSampler",
     "Uncertainty",
     "iterate",
+    "load",
     "reduce_to_data",
     "run",
+    "save",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_LAZY[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -40,7 +40,10 @@ def like(x: Any, reference: Array, *, dtype: Any = None) -> Array:
     xp = namespace(reference)
     if compat.is_array_api_obj(x) and not isinstance(x, np.ndarray) and namespace(x) is xp:
         return xp.astype(compat.to_device(x, compat.device(reference)), dtype or reference.dtype, copy=False)
-    return xp.asarray(to_numpy(x), dtype=dtype or reference.dtype, device=compat.device(reference), copy=True)
+    values = to_numpy(x)
+    # torch refuses to convert the dtype of a numpy array without axes, so a number is passed as a number
+    number_or_array = values if values.ndim else values.item()
+    return xp.asarray(number_or_array, dtype=dtype or reference.dtype, device=compat.device(reference), copy=True)
 
 
 def floating(x: Any) -> Array:

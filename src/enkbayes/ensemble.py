@@ -23,7 +23,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from enkbayes.arrays import Array, epsilon, namespace
+from enkbayes.arrays import Array, epsilon, like, namespace
 from enkbayes.moments import Moments
 
 
@@ -84,6 +84,10 @@ class AffineEnsemble:
     def cov(self) -> Array:
         """P = basis basis' (P, P)."""
         return self.basis @ self.basis.mT
+
+    def to(self, reference: Array) -> AffineEnsemble:
+        """Return the same ensemble in the library, dtype and device of `reference`."""
+        return AffineEnsemble(like(self.mean, reference), like(self.basis, reference), like(self.points, reference))
 
     def transform(
         self, moments: Moments, gain: Callable[[Array], Array], scale: Callable[[Array], Array]

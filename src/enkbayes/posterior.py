@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from enkbayes.arrays import Array, all_finite, anchor, floating, like, namespace, row_slices
+from enkbayes.arrays import Array, all_finite, anchor, floating, namespace, row_slices, symmetric
 from enkbayes.ensemble import AffineEnsemble
+from enkbayes.gaussian import Gaussian
 from enkbayes.likelihoods import Likelihood
 from enkbayes.logits import LinearMap
 
@@ -89,6 +90,26 @@ class Posterior:
         """The covariance (P, P)."""
         return self.ensemble.cov
 
+    @property
+    def law(self) -> Gaussian:
+        """N(mean, cov): today's posterior, ready to be the prior of tomorrow's data (`Problem.with_prior`).
+
+        An ensemble of J <= P particles spans J - 1 directions and fixes no law on the others, so it has none.
+
+        >>> import enkbayes as eb
+        >>> features = np.random.default_rng(0).standard_normal((80, 2))
+        >>> problem = eb.Problem.create(features, features[:, 0] > 0)
+        >>> eb.run(problem, particles=50).law.dim
+        2
+        """
+        spanned, dim = self.ensemble.rank, int(self.mean.shape[0])
+        if spanned < dim:
+            raise ValueError(
+                f"{self.ensemble.size} particles span {spanned} of {dim} parameters, so N(mean, cov) is singular; "
+                f"use more than {dim} particles, or MeanField()"
+            )
+        return Gaussian(self.mean, symmetric(self.cov))
+
     def predict_proba(self, features: Array | Callable[[Array], Array]) -> Array:
         """Return class probabilities (n, K), averaged over the posterior, for features (n, D).
 
@@ -121,6 +142,24 @@ class Posterior:
         total, aleatoric = both[:, 0], both[:, 1]
         return Uncertainty(total, aleatoric, total - aleatoric, xp.max(self.predict_proba(features), axis=-1))
 
+    def to_arviz(self, feature_names: Sequence[str] | None = None) -> Any:
+        """Return the particles for ArviZ: one chain of J draws of `theta`, an InferenceData (ArviZ 0.x) or a DataTree
+        (1.x).
+
+        The dimensions of `theta` are (chain, draw, feature), and class after them when there are K logits; a posterior
+        of nonlinear logits has (chain, draw, parameter). The intercept is the last feature.
+
+        >>> import enkbayes as eb
+        >>> features = np.random.default_rng(0).standard_normal((80, 2))
+        >>> posterior = eb.run(eb.Problem.create(features, features[:, 0] > 0, intercept=100.0), particles=50)
+        >>> theta = posterior.to_arviz(feature_names=["length", "width"])["posterior"]["theta"]
+        >>> theta.dims, theta.feature.values.tolist()
+        (('chain', 'draw', 'feature'), ['length', 'width', 'intercept'])
+        """
+        from enkbayes.exports import to_arviz
+
+        return to_arviz(self.theta, self.map, self.classes, feature_names)
+
     def _particle_proba(self, rows: Array, ensemble: AffineEnsemble) -> Array:
         """Return (J, n, K) for some rows, or for a function that gives logits."""
         logits = rows(ensemble.theta) if self.map is None else self.map.particle_logits(rows, ensemble.theta)
@@ -145,8 +184,7 @@ class Posterior:
             )
         if not all_finite(features):
             raise ValueError("features contain NaN or infinite values; impute or drop those rows first")
-        reference, e = anchor(features), self.ensemble
-        ensemble = AffineEnsemble(like(e.mean, reference), like(e.basis, reference), like(e.points, reference))
+        ensemble = self.ensemble.to(anchor(features))
         size = int(features.shape[0])
         parts = [
             function(features[rows, :], ensemble)

@@ -181,6 +181,15 @@ class Problem:
         """Return Psi (J,) of the particles theta (J, P)."""
         return self.model.loss(theta, self.likelihood, self.targets, self.weights)
 
+    def with_prior(self, prior: Gaussian) -> Problem:
+        """Return the same data with another prior over all P parameters, the intercept's included.
+
+        >>> problem = Problem.create([[1.0], [-1.0]], [1, 0], intercept=100.0)
+        >>> problem.with_prior(Gaussian.isotropic(2, 0.5)).prior.cov.tolist()
+        [0.5, 0.5]
+        """
+        return replace(self, prior=_prior(prior, self.dim, "all parameters, intercept included", self.prior.mean))
+
     def subset(self, rows: np.ndarray[Any, Any]) -> Problem:
         """Return the problem that has only some of the data (rows: integers), with the same prior."""
         if not isinstance(self.model, LinearLogits):

@@ -8,7 +8,18 @@ from enkbayes.samplers.stochastic import StochasticSampler
 from enkbayes.samplers.tamed import TamedHomotopy
 from enkbayes.samplers.trotter import TrotterSampler
 
+BY_NAME = {
+    "equilibrium": Equilibrium,
+    "homotopy": Homotopy,
+    "mean-field": MeanField,
+    "trotter": TrotterSampler,
+    "tamed-homotopy": TamedHomotopy,
+    "stochastic": StochasticSampler,
+}
+"""The names that estimators and the command line accept, each for a sampler with its default settings."""
+
 __all__ = [
+    "BY_NAME",
     "Equilibrium",
     "Homotopy",
     "MeanField",

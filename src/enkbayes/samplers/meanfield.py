@@ -64,7 +64,7 @@ class MeanField:
         return self.max_steps
 
     def init(self, problem: Problem, ensemble: AffineEnsemble, seed: int) -> State:
-        """Start from the ensemble's Gaussian; if it does not span the space, from its mean and the prior's covariance."""
+        """Start from the ensemble's Gaussian; if it spans too little, from its mean and the prior's covariance."""
         if ensemble.rank < problem.dim:
             points = standard_points(ensemble.size, problem.dim, np.random.default_rng((seed, 0)))
             ensemble = AffineEnsemble(ensemble.mean, problem.prior.dense_root, like(points, ensemble.mean))

@@ -1,0 +1,76 @@
+"""The commands, put together."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from enkbayes import __version__
+from enkbayes.cli.console import one_sentence
+from enkbayes.cli.demo import demo
+from enkbayes.cli.evaluate import evaluate
+from enkbayes.cli.fit import fit
+from enkbayes.cli.predict import predict
+
+# typer exports the errors of single options, not the class of all usage errors they come from
+UsageError: type[Exception] = typer.BadParameter.__bases__[0]
+
+
+class OneSentenceGroup(TyperGroup):
+    """A group of commands that answers wrong usage as it answers wrong data: one sentence, exit code 2."""
+
+    def main(self, args: Any = None, prog_name: Any = None, *, standalone_mode: bool = True, **extra: Any) -> Any:  # type: ignore[override]
+        """Run a command."""
+        try:
+            code = super().main(args, prog_name, standalone_mode=False, **extra)
+        except UsageError as error:
+            context: Any = getattr(error, "ctx", None)
+            where = context.command_path if context else "enkbayes"
+            sentence = error.format_message().rstrip(".?")  # type: ignore[attr-defined]
+            sys.stderr.write(f"error: {sentence}; see {where} --help\n")
+            code = 2
+        return sys.exit(code or 0) if standalone_mode else code
+
+
+app = typer.Typer(
+    name="enkbayes",
+    help="Give a classifier a posterior: fit, predict with uncertainty, evaluate. Data: .csv, .parquet or .npz files.",
+    cls=OneSentenceGroup,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    context: typer.Context, version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False
+) -> None:
+    if context.invoked_subcommand is None:
+        typer.echo(__version__ if version else context.get_help())
+
+
+EXAMPLES: dict[Callable[..., None], str] = {
+    demo: "enkbayes demo --out demo",
+    fit: "enkbayes fit train.csv --target species --out model.safetensors",
+    predict: "enkbayes predict model.safetensors new.csv --out predictions.csv",
+    evaluate: "enkbayes evaluate model.safetensors test.csv --target species",
+}
+
+
+def _flowing(words: str | None) -> str:
+    """Return a docstring with one line for each paragraph, for the terminal to break."""
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in (words or "").split("\n\n"))
+
+
+for _command, _example in EXAMPLES.items():
+    app.command(help=_flowing(_command.__doc__), epilog=f"Example: [bold]{_example}[/bold]")(one_sentence(_command))
+
+
+def main() -> None:
+    """Run the command line."""
+    app(prog_name="enkbayes")

@@ -1,0 +1,124 @@
+"""`enkbayes fit`: a file of training data in, a model out."""
+
+from __future__ import annotations
+
+import time
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from enkbayes.cli.console import AsJson, Quiet, Speech, text, warnings_as_notes
+
+if TYPE_CHECKING:
+    from enkbayes.estimators import EnsembleClassifier
+    from enkbayes.tables import Preprocessing
+
+
+class SamplerName(StrEnum):
+    """The samplers by the names of `EnsembleClassifier`."""
+
+    EQUILIBRIUM = "equilibrium"
+    HOMOTOPY = "homotopy"
+    MEAN_FIELD = "mean-field"
+    TROTTER = "trotter"
+    TAMED_HOMOTOPY = "tamed-homotopy"
+    STOCHASTIC = "stochastic"
+
+
+def fit(
+    train: Annotated[Path, typer.Argument(help="Training data: .csv, .parquet or .npz.")],
+    target: Annotated[str, typer.Option(help="The column that holds the classes.")],
+    out: Annotated[Path, typer.Option(help="The model file to write, NAME.safetensors.")],
+    sampler: Annotated[SamplerName, typer.Option(help="How the posterior is found.")] = SamplerName.EQUILIBRIUM,
+    particles: Annotated[int, typer.Option(help="Size of the ensemble.")] = 200,
+    prior_precision: Annotated[
+        str, typer.Option(metavar="X|auto", help="Inverse prior variance of the weights of standardised features.")
+    ] = "1.0",
+    seed: Annotated[int, typer.Option(min=0, help="Same seed, same model.")] = 0,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Fit a Bayesian classifier to a table.
+
+    Numbers are standardised and missing ones imputed by the median; text becomes one feature for each category. The
+    model file remembers all of it.
+    """
+    from enkbayes.estimators import EnsembleClassifier
+    from enkbayes.tables import Preprocessing, check_classes, check_folder, class_labels, read
+
+    started, speech = time.perf_counter(), Speech(as_json, quiet)
+    if out.suffix != ".safetensors":
+        raise ValueError(f"the model file is {out}; expected a name that ends in .safetensors")
+    check_folder(out)
+    table = read(train)
+    labels = class_labels(table, target)
+    check_classes(labels, target)
+    preprocessing = Preprocessing.fit(table, target)
+    classifier = EnsembleClassifier(
+        sampler=sampler.value,
+        particles=particles,
+        prior_precision=_precision(prior_precision),
+        random_state=seed,
+        progress=speech.lively,
+    )
+    with warnings_as_notes(speech):
+        classifier.fit(preprocessing.transform(table), labels)
+    # whether someone watched is no property of the model
+    classifier.set_params(progress=False).save(out, preprocessing=preprocessing.to_json())
+    for name, reason in preprocessing.left_out:
+        speech.note(f"column {name!r} {reason}; it is left out")
+    for note in preprocessing.notes:
+        speech.note(note)
+    facts = _facts(classifier, preprocessing, table.rows) | {
+        "seconds": time.perf_counter() - started,
+        "file": str(out),
+    }
+    speech.result(f"enkbayes fit {train}", facts, _shown(facts))
+
+
+def _precision(words: str) -> float | str:
+    """Return the number; `auto` is the estimator's affair."""
+    if words == "auto":
+        return words
+    try:
+        return float(words)
+    except ValueError:
+        raise ValueError(f"prior-precision is {words!r}; expected a positive number or auto") from None
+
+
+def _facts(classifier: EnsembleClassifier, preprocessing: Preprocessing, rows: int) -> dict[str, Any]:
+    info = classifier.posterior_.info
+    return {
+        "rows": rows,
+        "classes": [str(name) for name in classifier.classes_],
+        "columns": len(preprocessing.columns),
+        "features": len(preprocessing.features),
+        "left_out": [name for name, _ in preprocessing.left_out],
+        "prior_precision": float(classifier.prior_precision),
+        "intercept_precision": float(classifier.intercept_precision),
+        "sampler": info.sampler,
+        "particles": classifier.particles,
+        "steps": info.steps,
+        "residual": info.residual,
+        "converged": info.converged,
+        "message": info.message,
+    }
+
+
+def _shown(facts: dict[str, Any]) -> dict[str, str]:
+    classes = facts["classes"]
+    few = text(classes[:6]) + (", ..." if len(classes) > 6 else "")
+    return {
+        "rows": text(facts["rows"]),
+        "classes": f"{len(classes)}: {few}",
+        "features": f"{facts['features']} from {facts['columns']} columns",
+        "prior": f"variance {1 / facts['prior_precision']:g}, of intercepts {1 / facts['intercept_precision']:g}",
+        "sampler": f"{facts['sampler']}, {facts['particles']} particles",
+        "steps": text(facts["steps"]),
+        "residual": text(facts["residual"]),
+        "converged": text(facts["converged"]) if facts["converged"] else f"no: {facts['message']}",
+        "seconds": f"{facts['seconds']:.2f}",
+        "file": facts["file"],
+    }

@@ -1,0 +1,293 @@
+"""The scikit-learn facade: a classifier with a posterior."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from enkbayes.fingerprint import fingerprint
+from enkbayes.header import Artefact
+from enkbayes.posterior import Posterior, Uncertainty
+from enkbayes.priors import weight_prior
+from enkbayes.problem import Problem
+from enkbayes.run import run
+from enkbayes.samplers import BY_NAME, Homotopy, MeanField, Sampler, TamedHomotopy
+from enkbayes.storage import write
+
+FROM_THE_PRIOR = (Homotopy, TamedHomotopy)
+"""Samplers that carry the prior to the posterior: starting them anywhere else would count data twice."""
+
+FLOATS = (np.float64, np.float32)
+Array = np.ndarray[Any, Any]
+
+
+class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Bayesian logistic regression: one logit for two classes, softmax for more, with an ensemble for the posterior.
+
+    Scale the features first (`StandardScaler` in a pipeline): the prior has the same width for each of them.
+
+    Parameters
+    ----------
+    sampler : str or Sampler
+        "equilibrium", "homotopy", "mean-field", "trotter", "tamed-homotopy", "stochastic", or a sampler object such as
+        `Equilibrium(tol=1e-8)`.
+    particles : int
+        J, the size of the ensemble. Use more than there are parameters (features x classes), or "mean-field", whose
+        accuracy does not depend on J.
+    prior_precision : float, array (D,) or array (D, D)
+        Inverse variance of the weights' Gaussian prior: one number, one for each feature, or the inverse covariance
+        between features. With prior_mean=0 the most probable weights are those of `LogisticRegression(C=1 /
+        prior_precision)`, up to the intercept's weak prior. "auto" is reserved.
+    prior_mean : float, array (D,) or array (D, K)
+        Mean of the weights' prior.
+    fit_intercept : bool
+        Whether each logit has a constant term.
+    random_state : int, RandomState or None
+        Of the initial ensemble, and of the noise of the stochastic sampler.
+    warm_start : bool
+        Start `fit` from the particles of the fit before when shape and classes agree. The answer of a sampler that
+        converges is the same up to its tolerance, and comes in fewer steps. Homotopies start from the prior and refuse.
+    intercept_precision : float
+        Inverse variance of the intercept's own prior, weak by default (standard deviation 10).
+    progress : bool
+        Show a progress bar.
+
+    Attributes
+    ----------
+    classes_ : array (K,)
+    posterior_ : Posterior
+        The particles and everything known about them; `posterior_.info` tells how the run went.
+    n_iter_ : int
+        Steps of the last run.
+    n_features_in_ : int
+    feature_names_in_ : array (D,)
+        Only when X had text column names.
+    fingerprint_ : str
+        sha256 of the training data; `partial_fit` chains it over the batches.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from enkbayes import EnsembleClassifier
+    >>> X, y = load_iris(return_X_y=True)
+    >>> clf = EnsembleClassifier(random_state=0).fit(X, y)
+    >>> clf.predict_proba(X[:2]).shape, clf.sample_proba(X[:2]).shape
+    ((2, 3), (200, 2, 3))
+    >>> uncertainty = clf.predict_uncertainty(X)
+    >>> bool(np.allclose(uncertainty.total, uncertainty.aleatoric + uncertainty.epistemic))
+    True
+    """
+
+    posterior_: Posterior
+    classes_: Array
+    n_iter_: int
+    fingerprint_: str | None
+
+    def __init__(
+        self,
+        sampler: str | Sampler = "equilibrium",
+        *,
+        particles: int = 200,
+        prior_precision: Any = 1.0,
+        prior_mean: Any = 0.0,
+        fit_intercept: bool = True,
+        random_state: Any = None,
+        warm_start: bool = False,
+        intercept_precision: float = 0.01,
+        progress: bool = False,
+    ) -> None:
+        self.sampler = sampler
+        self.particles = particles
+        self.prior_precision = prior_precision
+        self.prior_mean = prior_mean
+        self.fit_intercept = fit_intercept
+        self.random_state = random_state
+        self.warm_start = warm_start
+        self.intercept_precision = intercept_precision
+        self.progress = progress
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> EnsembleClassifier:
+        """Fit to features X (N, D), dense or sparse, and labels y (N,); forgets earlier fits.
+
+        sample_weight (N,) says how often each row counts.
+        """
+        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=FLOATS)
+        check_classification_targets(y)
+        classes = np.unique(y)
+        if len(classes) < 2:
+            raise ValueError(f"labels have only one class, {classes[0]}; expected two or more classes")
+        problem, sampler = self._problem(X, y, classes, sample_weight), self._sampler()
+        if self.particles <= problem.dim and not isinstance(sampler, MeanField):
+            warnings.warn(
+                f"{self.particles} particles span {self.particles - 1} of {problem.dim} parameters, and the weights "
+                'move only there; use more particles, fewer features, or sampler="mean-field"',
+                UserWarning,
+                stacklevel=2,
+            )
+        theta = self._warm_theta(problem, sampler) if self.warm_start else None
+        return self._learn(problem, sampler, theta, fingerprint(X, y, sample_weight))
+
+    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> EnsembleClassifier:
+        """Learn from one more batch: sequential Bayes, with today's posterior N(mean, cov) as tomorrow's prior.
+
+        The first call (before any `fit`) announces all classes, also those that later batches bring; without `classes`
+        they are those of its y. The Gaussian between two batches is an approximation: with rows in random order ten
+        batches differ from one fit by less than .01 in mean predicted probability on data such as breast cancer, wine
+        and digits (by .01 to .02 on iris, with its 15 rows a batch), but batches sorted by class can differ by .1.
+
+        With particles <= P parameters the ensemble's covariance is singular and no prior, so
+        the update is then made by `MeanField`, whose covariance has full rank; it needs memory for a P x P matrix.
+        """
+        first = not hasattr(self, "posterior_")
+        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64, reset=first)
+        check_classification_targets(y)
+        known = self._announced(y, classes, first=first)
+        problem, before = self._problem(X, y, known, sample_weight), ""
+        if not first:
+            ensemble = self.posterior_.ensemble.to(problem.prior.mean)
+            problem, before = (
+                problem.with_prior(replace(self.posterior_, ensemble=ensemble).law),
+                self.fingerprint_ or "",
+            )
+        sampler = self._sampler() if self.particles > problem.dim else MeanField()
+        return self._learn(problem, sampler, None, fingerprint(X, y, sample_weight, before))
+
+    def predict(self, X: Any) -> Array:
+        """Return the most probable class of each row, (n,)."""
+        best = np.argmax(self.predict_proba(X), axis=1)
+        return np.asarray(self.classes_[best])
+
+    def predict_proba(self, X: Any) -> Array:
+        """Return class probabilities (n, K), averaged over the posterior; the columns follow `classes_`."""
+        features = self._features(X)
+        return np.asarray(self.posterior_.predict_proba(features))
+
+    def sample_proba(self, X: Any) -> Array:
+        """Return the class probabilities that each particle predicts, (J, n, K)."""
+        features = self._features(X)
+        return np.asarray(self.posterior_.sample_proba(features))
+
+    def predict_uncertainty(self, X: Any) -> Uncertainty:
+        """Return total, aleatoric and epistemic uncertainty in nats, and confidence, (n,) each."""
+        features = self._features(X)
+        return self.posterior_.predict_uncertainty(features)
+
+    def save(self, path: str | Path, *, preprocessing: Mapping[str, Any] | None = None) -> None:
+        """Write the fitted classifier to one `.safetensors` file; `enkbayes.load` reads it.
+
+        preprocessing is any JSON-able dict to keep beside the model; `enkbayes.storage.read(path).preprocessing`.
+        """
+        check_is_fitted(self)
+        names = getattr(self, "feature_names_in_", None)
+        estimator = {
+            "parameters": self.get_params(deep=False),
+            "feature_names": None if names is None else names.tolist(),
+        }
+        write(Artefact(self.posterior_, estimator, preprocessing, self.fingerprint_), path)
+
+    @classmethod
+    def from_artefact(cls, artefact: Artefact) -> EnsembleClassifier:
+        """Return the fitted classifier that a file holds."""
+        if artefact.estimator is None or artefact.posterior.map is None or artefact.posterior.classes is None:
+            raise ValueError("the file holds a posterior without an estimator; use load(path)")
+        parameters = artefact.estimator["parameters"]
+        unknown = parameters.keys() - cls().get_params().keys()
+        if unknown:
+            raise ValueError(f"the file has unknown parameters {sorted(unknown)}; upgrade enkbayes to open it")
+        clf = cls(**parameters)
+        clf.n_features_in_ = artefact.posterior.map.features
+        if artefact.estimator["feature_names"] is not None:
+            clf.feature_names_in_ = np.asarray(artefact.estimator["feature_names"], dtype=object)
+        return clf._remember(artefact.posterior, artefact.fingerprint)
+
+    @property
+    def log_evidence_(self) -> float:
+        """The log evidence, once this version computes it."""
+        raise AttributeError("log_evidence_ is not available in this version; compare models by held-out log loss")
+
+    @property
+    def trust_(self) -> Any:
+        """The trust verdict, once this version computes it."""
+        raise AttributeError("trust_ is not available in this version; posterior_.info tells how the run went")
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    def _features(self, X: Any) -> Any:
+        check_is_fitted(self)
+        return validate_data(self, X, accept_sparse="csr", dtype=FLOATS, reset=False)
+
+    def _sampler(self) -> Sampler:
+        """Return the sampler object: the only place where a name is resolved."""
+        if not isinstance(self.sampler, str):
+            return self.sampler
+        if self.sampler not in BY_NAME:
+            raise ValueError(f"sampler is {self.sampler!r}; expected a sampler object or one of {', '.join(BY_NAME)}")
+        sampler: Sampler = BY_NAME[self.sampler]()
+        return sampler
+
+    def _problem(self, X: Any, y: Array, classes: Array, weights: Any) -> Problem:
+        """Return the problem with the prior that the parameters describe."""
+        if isinstance(self.prior_precision, str):
+            raise ValueError(
+                f"prior_precision={self.prior_precision!r} is not available in this version; pass a number, "
+                'for example the best of a GridSearchCV over prior_precision with scoring="neg_log_loss"'
+            )
+        if not self.intercept_precision > 0:
+            raise ValueError(f"intercept_precision is {self.intercept_precision}; expected a positive number")
+        outputs = None if len(classes) == 2 else len(classes)
+        prior = weight_prior(X.shape[1], outputs, self.prior_precision, self.prior_mean)
+        intercept = 1 / self.intercept_precision if self.fit_intercept else None
+        return Problem.create(X, y, prior, intercept=intercept, weights=weights, classes=classes)
+
+    def _announced(self, y: Array, classes: Any, *, first: bool) -> Array:
+        """Return all classes of a sequence of batches, and check that this batch keeps to them."""
+        known = np.unique(y if classes is None else classes) if first else self.classes_
+        if not first and classes is not None and not np.array_equal(np.unique(classes), known):
+            raise ValueError(
+                f"classes is {np.unique(classes).tolist()}; expected {known.tolist()} as on the first call"
+            )
+        strangers = np.setdiff1d(y, known)
+        if len(strangers):
+            raise ValueError(
+                f"y has the class {strangers.tolist()[0]!r}, which is not among {known.tolist()}; "
+                "announce all classes on the first call of partial_fit by classes=[...]"
+            )
+        if len(known) < 2:
+            raise ValueError(f"the first batch has the single class {known[0]}; pass classes=[...] with all classes")
+        return known
+
+    def _warm_theta(self, problem: Problem, sampler: Sampler) -> Array | None:
+        """Return the particles of the fit before, if they fit this problem."""
+        if isinstance(sampler, FROM_THE_PRIOR):
+            raise ValueError(f"{type(sampler).__name__} starts from the prior; use warm_start=False or Equilibrium()")
+        before: Posterior | None = getattr(self, "posterior_", None)
+        if before is None or not np.array_equal(self.classes_, np.asarray(problem.classes)):
+            return None
+        theta = before.theta
+        return theta if theta.shape == (self.particles, problem.dim) else None
+
+    def _learn(self, problem: Problem, sampler: Sampler, theta: Array | None, data: str) -> EnsembleClassifier:
+        seed = self.random_state
+        if not isinstance(seed, int | np.integer):
+            seed = check_random_state(seed).randint(2**31 - 1)
+        posterior = run(problem, sampler, particles=self.particles, seed=int(seed), theta=theta, progress=self.progress)
+        return self._remember(replace(posterior, state=None), data)
+
+    def _remember(self, posterior: Posterior, data: str | None) -> EnsembleClassifier:
+        self.posterior_ = posterior
+        self.classes_ = np.asarray(posterior.classes)
+        self.n_iter_ = posterior.info.steps
+        self.fingerprint_ = data
+        return self

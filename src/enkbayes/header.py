@@ -1,0 +1,241 @@
+"""The header of a stored model: what the file holds besides its arrays, as JSON, checked field by field when read.
+
+Format 1. Required: format, library, kind, likelihood, map, classes, gaussian, info. Optional: estimator (a classifier
+must have it), preprocessing, fingerprint.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, fields, is_dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+
+from enkbayes.arrays import to_numpy
+from enkbayes.ensemble import AffineEnsemble
+from enkbayes.likelihoods import Bernoulli, Categorical, Normal
+from enkbayes.logits import LinearMap
+from enkbayes.posterior import Info, Posterior
+from enkbayes.samplers import BY_NAME
+
+FORMAT = 1
+LIKELIHOODS = {kind.__name__: kind for kind in (Bernoulli, Categorical, Normal)}
+SAMPLERS = {kind.__name__: kind for kind in BY_NAME.values()}
+LONGEST_LABEL = 10_000
+
+T = TypeVar("T")
+Tensors = dict[str, np.ndarray[Any, Any]]
+
+
+@dataclass(frozen=True, eq=False)
+class Artefact:
+    """What a file holds.
+
+    posterior : the particles and how to read them
+    estimator : parameters and feature names of a classifier; None for a bare posterior
+    preprocessing : whatever JSON-able dict the caller stored, None if nothing
+    fingerprint : sha256 of the training data, None if unknown
+    library : version of enkbayes that wrote the file
+    """
+
+    posterior: Posterior
+    estimator: Mapping[str, Any] | None = None
+    preprocessing: Mapping[str, Any] | None = None
+    fingerprint: str | None = None
+    library: str = ""
+
+
+def encode(artefact: Artefact) -> tuple[dict[str, Any], Tensors]:
+    """Return the header and the tensors of an artefact."""
+    from enkbayes import __version__
+
+    posterior, estimator = artefact.posterior, artefact.estimator
+    e = posterior.ensemble
+    tensors = {name: _tensor(x) for name, x in (("mean", e.mean), ("basis", e.basis), ("points", e.points))}
+    header = {
+        "format": FORMAT,
+        "library": __version__,
+        "kind": "posterior" if estimator is None else "classifier",
+        "likelihood": _named(posterior.likelihood, LIKELIHOODS),
+        "map": None if posterior.map is None else asdict(posterior.map),
+        "classes": _encode_classes(posterior.classes),
+        "gaussian": posterior.gaussian,
+        "info": {name: None if _nan(x) else x for name, x in asdict(posterior.info).items()},
+        "preprocessing": None if artefact.preprocessing is None else dict(artefact.preprocessing),
+        "fingerprint": artefact.fingerprint,
+    }
+    if estimator is not None:
+        simple, arrays = _encode_parameters(estimator["parameters"])
+        header["estimator"] = {"parameters": simple, "feature_names": estimator.get("feature_names")}
+        tensors |= arrays
+    return header, tensors
+
+
+def decode(header: dict[str, Any], tensors: Tensors) -> Artefact:
+    """Return the artefact; a ValueError, TypeError or KeyError says what does not fit."""
+    kind = typed(header, "kind", str)
+    if kind not in ("posterior", "classifier"):
+        raise ValueError(f"the kind is {kind!r}; expected posterior or classifier")
+    posterior = _decode_posterior(header, tensors)
+    estimator = _decode_estimator(header, tensors) if kind == "classifier" else None
+    allowed = {"mean", "basis", "points"} | {f"parameter.{name}" for name in (estimator or {}).get("parameters", {})}
+    if not tensors.keys() <= allowed:
+        raise ValueError(f"unexpected tensors {sorted(tensors.keys() - allowed)}")
+    preprocessing, fingerprint = header.get("preprocessing"), header.get("fingerprint")
+    if not isinstance(preprocessing, dict | None) or not isinstance(fingerprint, str | None):
+        raise ValueError("preprocessing is not a dict or fingerprint is not text")
+    return Artefact(posterior, estimator, preprocessing, fingerprint, typed(header, "library", str))
+
+
+def _decode_posterior(header: dict[str, Any], tensors: Tensors) -> Posterior:
+    ensemble = AffineEnsemble(tensors["mean"], tensors["basis"], tensors["points"])
+    likelihood = _from_name(typed(header, "likelihood", dict), LIKELIHOODS)
+    linear, classes = None, _decode_classes(header["classes"])
+    if header["map"] is not None:
+        shape = typed(header, "map", dict)
+        outputs = None if shape["outputs"] is None else typed(shape, "outputs", int)
+        linear = LinearMap(typed(shape, "features", int), outputs, typed(shape, "intercept", bool))
+        if linear.outputs != likelihood.outputs:
+            raise ValueError(f"{linear} does not fit {likelihood}")
+    if classes is not None and len(classes) != (likelihood.outputs or 2):
+        raise ValueError(f"{len(classes)} classes do not fit {likelihood}")
+    _check_ensemble(ensemble, linear)
+    return Posterior(
+        ensemble,
+        likelihood,
+        linear,
+        classes,
+        typed(header, "gaussian", bool),
+        _decode_info(typed(header, "info", dict)),
+    )
+
+
+def _check_ensemble(ensemble: AffineEnsemble, linear: LinearMap | None) -> None:
+    mean, basis, points = ensemble.mean, ensemble.basis, ensemble.points
+    shapes = f"mean {mean.shape}, basis {basis.shape}, points {points.shape}"
+    if not (mean.ndim == 1 and basis.ndim == points.ndim == 2):
+        raise ValueError(f"{shapes}; expected (P,), (P, r), (J, r)")
+    fits = basis.shape[0] == mean.shape[0] and points.shape[1] == basis.shape[1] and points.shape[0] >= 2
+    if not fits or 0 in basis.shape or (linear is not None and linear.dim != mean.shape[0]):
+        parameters = "P" if linear is None else linear.dim
+        raise ValueError(f"{shapes}; expected ({parameters},), ({parameters}, r), (J, r) with J >= 2, r >= 1")
+    if not mean.dtype == basis.dtype == points.dtype:
+        raise ValueError(f"dtypes {mean.dtype}, {basis.dtype}, {points.dtype}; expected the same for all")
+    if not all(np.all(np.isfinite(x)) for x in (mean, basis, points)):
+        raise ValueError("tensors contain NaN or infinite values")
+
+
+def _decode_info(values: dict[str, Any]) -> Info:
+    def number(name: str) -> float:
+        return math.nan if values[name] is None else typed(values, name, float)
+
+    return Info(
+        sampler=typed(values, "sampler", str),
+        steps=typed(values, "steps", int),
+        converged=typed(values, "converged", bool),
+        residual=number("residual"),
+        message=typed(values, "message", str),
+        blend=number("blend"),
+        time=number("time"),
+        seconds=number("seconds"),
+        nonlinearity=None if values.get("nonlinearity") is None else number("nonlinearity"),
+    )
+
+
+def _encode_classes(classes: np.ndarray[Any, Any] | None) -> dict[str, Any] | None:
+    """Return dtype and values; text in an object array is kept apart from numpy's own text."""
+    if classes is None:
+        return None
+    text = classes.dtype.kind == "O" and all(isinstance(value, str) for value in classes)
+    if classes.dtype.kind not in "biufU" and not text:
+        raise ValueError(f"classes of dtype {classes.dtype} cannot be stored; use text, numbers or booleans as labels")
+    return {"dtype": "object" if text else classes.dtype.str, "values": classes.tolist()}
+
+
+def _decode_classes(stored: Any) -> np.ndarray[Any, Any] | None:
+    if stored is None:
+        return None
+    name, values = typed(stored, "dtype", str), typed(stored, "values", list)
+    dtype = np.dtype(object) if name == "object" else np.dtype(name)
+    if (
+        dtype.itemsize > 4 * LONGEST_LABEL
+        or dtype.kind not in "biufUO"
+        or (dtype.kind in "UO" and not all(isinstance(value, str) for value in values))
+    ):
+        raise ValueError(f"classes {values} do not fit their dtype {name}")
+    classes = np.asarray(values, dtype=dtype)
+    if classes.ndim != 1 or classes.tolist() != values or len(np.unique(classes)) != len(classes):
+        raise ValueError(f"classes {values} are not distinct values of dtype {name}")
+    return classes
+
+
+def _encode_parameters(parameters: Mapping[str, Any]) -> tuple[dict[str, Any], Tensors]:
+    """Return the parameters as JSON, and those that are arrays, which JSON only refers to, as {"tensor": name}."""
+    simple: dict[str, Any] = {}
+    arrays: Tensors = {}
+    for name, value in parameters.items():
+        if is_dataclass(value) and not isinstance(value, type):
+            simple[name] = _named(value, SAMPLERS)
+        elif value is None or isinstance(value, bool | int | float | str):
+            simple[name] = value
+        elif np.ndim(value) == 0 and isinstance(value, np.generic):
+            simple[name] = value.item()
+        elif isinstance(value, np.random.RandomState):
+            simple[name] = None  # a generator in the middle of its stream is not a setting worth keeping
+        else:
+            simple[name] = {"tensor": f"parameter.{name}"}
+            arrays[f"parameter.{name}"] = _tensor(np.asarray(to_numpy(value), dtype=np.float64))
+    return simple, arrays
+
+
+def _decode_estimator(header: dict[str, Any], tensors: Tensors) -> dict[str, Any]:
+    stored = typed(header, "estimator", dict)
+    parameters: dict[str, Any] = {}
+    for name, value in typed(stored, "parameters", dict).items():
+        if not isinstance(value, dict):
+            parameters[name] = value
+        else:
+            parameters[name] = tensors[f"parameter.{name}"] if "tensor" in value else _from_name(value, SAMPLERS)
+    names = stored.get("feature_names")
+    if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
+        raise ValueError("feature_names is not a list of text")
+    if names is not None and len(names) != typed(typed(header, "map", dict), "features", int):
+        raise ValueError(f"feature_names has {len(names)} entries, which does not fit the number of features")
+    return {"parameters": parameters, "feature_names": names}
+
+
+def _named(value: Any, known: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a frozen dataclass of this library as its name and its fields."""
+    name = type(value).__name__
+    if known.get(name) is not type(value):
+        raise ValueError(f"{value!r} is not part of enkbayes and cannot be stored; save the posterior alone")
+    return {"name": name, "fields": {field.name: getattr(value, field.name) for field in fields(value)}}
+
+
+def _from_name(stored: dict[str, Any], known: Mapping[str, Callable[..., Any]]) -> Any:
+    name = typed(stored, "name", str)
+    if name not in known:
+        raise ValueError(f"unknown name {name!r}; expected one of {', '.join(known)}")
+    return known[name](**typed(stored, "fields", dict))
+
+
+def typed(mapping: Any, name: str, kind: type[T]) -> T:
+    """Return mapping[name], which must be of this type (a whole number is a float too, a bool is no number)."""
+    if not isinstance(mapping, dict) or name not in mapping:
+        raise ValueError(f"the field {name} is missing")
+    value = mapping[name]
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return kind(value)  # type: ignore[call-arg]
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        raise ValueError(f"the field {name} is {value!r}; expected {kind.__name__}")
+    return value
+
+
+def _tensor(x: Any) -> np.ndarray[Any, Any]:
+    return np.ascontiguousarray(to_numpy(x))
+
+
+def _nan(x: Any) -> bool:
+    return isinstance(x, float) and math.isnan(x)

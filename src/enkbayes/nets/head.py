@@ -1,0 +1,200 @@
+"""A posterior for the last layer of a trained network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import nn
+
+from enkbayes.gaussian import Gaussian
+from enkbayes.likelihoods import Bernoulli, Categorical
+from enkbayes.logits import LinearMap
+from enkbayes.nets.batches import Place, Reader, call, device_of, shown
+from enkbayes.nets.layers import Layer, behead, encoder, frozen_copy, linear_layer, take_off
+from enkbayes.nets.module import PosteriorModule, blank
+from enkbayes.nets.start import around_trained_weights
+from enkbayes.problem import Problem
+from enkbayes.run import run
+from enkbayes.samplers import Equilibrium, MeanField, Sampler, StochasticSampler, TrotterSampler
+
+SETTLING = (Equilibrium, MeanField, StochasticSampler, TrotterSampler)  # they forget where they start
+
+
+class BayesianHead(PosteriorModule):
+    """A trained network whose last Linear layer is replaced by its posterior. Made by `fit`.
+
+    A module like any other: `head(x)` gives probabilities (n, K), K = 2 for one logit; `state_dict`, `.to()` and
+    `torch.export.export(head, (x,), strict=False)` work. It holds a copy of the network without its last layer, always
+    in eval mode.
+
+    Examples
+    --------
+    >>> torch.manual_seed(0)  # doctest: +ELLIPSIS
+    <torch._C.Generator object at ...>
+    >>> x = torch.randn(60, 2)
+    >>> data = torch.utils.data.TensorDataset(x, (x[:, 0] > 0).long())
+    >>> model = nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 2))
+    >>> head = BayesianHead.fit(model, torch.utils.data.DataLoader(data, batch_size=20), progress=False)
+    >>> head(x).shape, head.sample_proba(x).shape, head.predict_uncertainty(x).epistemic.shape
+    (torch.Size([60, 2]), torch.Size([200, 60, 2]), torch.Size([60]))
+    """
+
+    map: LinearMap
+
+    @classmethod
+    def fit(
+        cls,
+        model: nn.Module,
+        loader: Iterable[Any],
+        *,
+        layer: str | None = None,
+        features: Callable[..., torch.Tensor] | None = None,
+        inputs: Place = None,
+        labels: Place = None,
+        prior_precision: float = 1.0,
+        intercept_precision: float | None = None,
+        prior: Gaussian | None = None,
+        sampler: Sampler | None = None,
+        particles: int = 200,
+        seed: int = 0,
+        progress: bool = True,
+    ) -> Self:
+        """Read the training data once and return the network with a posterior for its last layer.
+
+        The model is not changed: a copy of it runs, in eval mode and without gradients. A layer with two logits is
+        treated as the one logit z1 - z0 with twice the prior variance, which predicts exactly what the two-logit
+        softmax predicts, with half the parameters and an exact predictive integral.
+
+        Parameters
+        ----------
+        model : nn.Module
+            A trained classifier that returns logits (n,), (n, 1) or (n, K).
+        loader : iterable of batches
+            (x, y), longer tuples that begin so, or dicts. Labels are class numbers 0 ... K-1 (0 and 1 for one logit) of
+            any dtype, (n,) or (n, 1).
+        layer : str, optional
+            Name of the last Linear. Default: the one whose output is the model's output.
+        features : module, method or function, optional
+            x -> (n, D), the inputs of the last layer, for models that return several things or do more after it. With
+            `layer` the head has that layer's shape and starts from its weights; without, classes are those of the
+            labels and there is an intercept. Modules and their methods are copied; a plain function is kept.
+        inputs, labels : str, int or function of a batch, optional
+            Where inputs and labels are in a batch. Default: places 0 and 1, or usual keys. Inputs that are a tuple or a
+            dict are passed on as arguments or keywords.
+        prior_precision : float
+            The weights have the prior N(0, 1 / prior_precision).
+        intercept_precision : float, optional
+            The same for the bias, if there is one. Default: prior_precision.
+        prior : Gaussian, optional
+            Over the D weights (one or two logits: of the logit z1 - z0) or the D * K weights, `weight.T.reshape(-1)`;
+            instead of prior_precision.
+        sampler : Sampler, optional
+            Default `Equilibrium()`. With more weights P than particles J it explores the J - 1 directions around the
+            trained weights that the data inform most; `MeanField()` explores all, with memory for a P x P matrix.
+        particles, seed : int
+            As in `enkbayes.run`. The initial ensemble has the trained weights as its mean, and the prior's spread or,
+            for J <= P, that of the Laplace approximation (samplers that need a prior ensemble get one).
+        progress : bool
+            Show progress bars.
+        """
+        reader = Reader(inputs, labels, device_of(model))
+        body = frozen_copy(model) if features is None else encoder(features, model)
+        known = Layer.of(linear_layer(model, layer)) if features is not None and layer is not None else None
+        rows: list[torch.Tensor] = []
+        numbers: list[np.ndarray[Any, Any]] = []
+        with torch.no_grad():
+            for batch in shown(loader, "Features", enabled=progress):
+                x, y = reader(batch)
+                if features is None and not rows:
+                    known, body = behead(body, x, layer)
+                found = call(body, x)
+                if features is not None or known is None:
+                    found = _features(found, known)
+                found = found.reshape(-1, found.shape[-1] if known is None else known.weight.shape[1])
+                rows.append(found.to(torch.promote_types(found.dtype, torch.float32)))
+                numbers.append(y)
+        problem = _problem(torch.cat(rows), np.concatenate(numbers), known, prior_precision, intercept_precision, prior)
+        settles = sampler is None or isinstance(sampler, SETTLING)
+        theta = around_trained_weights(problem, known, particles, seed) if settles and known is not None else None
+        posterior = run(problem, sampler, particles=particles, seed=seed, theta=theta, progress=progress)
+        return cls(body, posterior)
+
+    @classmethod
+    def empty(cls, model: nn.Module, layer: str | None = None) -> Self:
+        """Return a head of the right shape that knows nothing, for `load_state_dict`.
+
+        Parameters
+        ----------
+        model : nn.Module
+            As given to `fit`; its weights do not matter.
+        layer : str, optional
+            Name of the last Linear. Default: the last one in the order of `model.named_modules()`.
+
+        Examples
+        --------
+        >>> model = nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 3))
+        >>> BayesianHead.empty(model)(torch.zeros(1, 2)).shape
+        torch.Size([1, 3])
+        """
+        names = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
+        if layer is None and not names:
+            raise ValueError("the model has no Linear layer; expected one at its end")
+        name = names[-1] if layer is None else layer
+        known = Layer.of(linear_layer(model, name))
+        outputs = None if known.outputs <= 2 else known.outputs
+        likelihood = Bernoulli() if outputs is None else Categorical(outputs)
+        linear = LinearMap(known.weight.shape[1], outputs, known.bias is not None)
+        classes = np.arange(outputs or 2)
+        body = take_off(frozen_copy(model), name)
+        return cls(body, blank(likelihood, linear, classes, known.weight.new_zeros(linear.dim)))
+
+    def features(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+        """Return the inputs (n, D) of the last layer."""
+        found: torch.Tensor = self.body(*args, **kwargs)
+        return found.reshape(-1, self.map.features).to(self._ensemble().mean.dtype)
+
+    def forward(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+        """Return class probabilities (n, K), averaged over the posterior."""
+        ensemble, features = self._ensemble(), self.features(*args, **kwargs)
+        if self.averages_gaussian:
+            return self.likelihood.predictive(*self.map.gaussian_logits(features, ensemble))
+        return self.likelihood.probabilities(self.map.particle_logits(features, ensemble.theta)).mean(dim=1)
+
+    _seen = features
+
+
+def _features(found: Any, layer: Layer | None) -> torch.Tensor:
+    """Return what a user's `features` gave, checked: (n, D)."""
+    width = None if layer is None else layer.weight.shape[1]
+    if not isinstance(found, torch.Tensor):
+        raise ValueError(f"features= returned a {type(found).__name__}; expected a tensor (n, D)")
+    if found.ndim != 2 or width not in (None, found.shape[1]):
+        expected = f"(n, {width or 'D'}), one row for each label"
+        raise ValueError(f"features= returned shape {tuple(found.shape)}; expected {expected}")
+    return found
+
+
+def _problem(
+    features: torch.Tensor,
+    labels: np.ndarray[Any, Any],
+    layer: Layer | None,
+    prior_precision: float,
+    intercept_precision: float | None,
+    prior: Gaussian | None,
+) -> Problem:
+    """Return the problem of the last layer; two logits count as their difference, with twice the variance."""
+    precisions = (prior_precision, prior_precision if intercept_precision is None else intercept_precision)
+    if not all(np.isfinite(p) and p > 0 for p in precisions):
+        raise ValueError(f"the precisions of weights and bias are {precisions}; expected positive numbers")
+    double = 2.0 if layer is not None and layer.outputs == 2 else 1.0
+    variance, bias_variance = (double / p for p in precisions)
+    return Problem.create(
+        features,
+        labels,
+        variance if prior is None else prior,
+        intercept=bias_variance if layer is None or layer.bias is not None else None,
+        classes=None if layer is None else np.arange(max(layer.outputs, 2)),
+    )

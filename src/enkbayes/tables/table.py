@@ -1,0 +1,139 @@
+"""A table: named columns of equal length, as read from a file, and how their entries are understood."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+MISSING = frozenset({"", "na", "n/a", "nan", "null", "?"})
+_TRUTH = {"true": 1.0, "false": 0.0}
+_WHOLE = re.compile(r"[+-]?\d+\.0*")
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Some rows of a file: columns of float64 or of text, the number of rows before them, and the share of the file
+    that has been read with them.
+
+    Examples
+    --------
+    >>> Table({"age": np.array([31.0, 44.0]), "town": np.array(["Bern", "Oslo"], dtype=object)}).rows
+    2
+    """
+
+    columns: dict[str, np.ndarray[Any, Any]]
+    start: int = 0
+    share: float = 1.0
+
+    @property
+    def rows(self) -> int:
+        """The number of rows."""
+        return len(next(iter(self.columns.values()))) if self.columns else 0
+
+    def column(self, name: str, what: str = "column") -> np.ndarray[Any, Any]:
+        """Return a column by name, or say which there are."""
+        if name not in self.columns:
+            raise ValueError(f"{what} {name!r} is not in the data; its columns are {listed(list(self.columns))}")
+        return self.columns[name]
+
+
+def listed(names: Sequence[str], most: int = 8) -> str:
+    """Return names for a sentence, the first few of them.
+
+    >>> listed(["a", "b"]), listed("abcdefghij", most=2)
+    ("'a', 'b'", "'a', 'b' and 8 more")
+    """
+    shown = ", ".join(repr(name) for name in names[:most])
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
+
+
+def is_missing(text: str) -> bool:
+    """Tell whether a text stands for a missing value: empty, NA, N/A, NaN, null or ?.
+
+    >>> [is_missing(text) for text in ("", " NA ", "?", "0")]
+    [True, True, True, False]
+    """
+    return text.strip().lower() in MISSING
+
+
+def numbers(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return a column as float64 (n,), NaN where it is missing; true and false count as 1 and 0. Raises ValueError with
+    the first entry that is no number as its only argument.
+
+    >>> numbers(np.array(["1.5", "NA", "true"], dtype=object))
+    array([1.5, nan, 1. ])
+    """
+    if values.dtype.kind == "f":
+        return values
+    try:
+        return values.astype(np.float64)
+    except ValueError:
+        return np.array([_number(text) for text in values], dtype=np.float64)
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        word = text.strip().lower()
+    if word in MISSING:
+        return math.nan
+    if word not in _TRUTH:
+        raise ValueError(text)
+    return _TRUTH[word]
+
+
+def texts(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return a column as stripped text (n,), "" where it is missing; 3.0 and "3.0" are both "3".
+
+    >>> texts(np.array([3.0, np.nan])), texts(np.array([" red ", "?", "3.0"], dtype=object))
+    (array(['3', ''], dtype=object), array(['red', '', '3'], dtype=object))
+    """
+    words = (repr(float(v)) for v in values) if values.dtype.kind == "f" else (str(v).strip() for v in values)
+    out = np.empty(len(values), dtype=object)
+    out[:] = ["" if word.lower() in MISSING else _whole(word) for word in words]
+    return out
+
+
+def _whole(word: str) -> str:
+    return word.partition(".")[0] if _WHOLE.fullmatch(word) else word
+
+
+def class_labels(table: Table, target: str) -> np.ndarray[Any, Any]:
+    """Return the classes (n,) in column `target` as text; a missing one is an error.
+
+    >>> class_labels(Table({"y": np.array([1.0, 0.0])}), "y")
+    array(['1', '0'], dtype='<U1')
+    """
+    labels = texts(table.column(target, "target"))
+    missing = np.flatnonzero(labels == "")
+    if len(missing):
+        raise ValueError(
+            f"row {table.start + missing[0] + 1} has no class in column {target!r}; fill it in or remove the row"
+        )
+    return labels.astype(str)
+
+
+def check_classes(labels: np.ndarray[Any, Any], target: str) -> None:
+    """Refuse a target that is no class: one value only, real numbers, or as many values as rows.
+
+    >>> check_classes(np.array(["a", "b", "a"]), "y")
+    """
+    classes = np.unique(labels)
+    if len(classes) < 2:
+        raise ValueError(f"target {target!r} has a single class, {str(classes[0])!r}; expected two or more")
+    try:
+        real = classes[classes.astype(np.float64) % 1 != 0]
+    except ValueError:
+        real = classes[:0]
+    if len(real):
+        raise ValueError(f"target {target!r} holds real numbers such as {real[0]}; expected classes, not a regression")
+    if len(classes) == len(labels) > 2:
+        raise ValueError(
+            f"target {target!r} has {len(classes)} different values in as many rows; expected classes that repeat"
+        )
