@@ -23,6 +23,20 @@ LAYERS = [
     "run",
     "theory",
     "informed",
+    "exports",
+    "metrics",
+    "priors",
+    "fingerprint",
+    "header",
+    "storage",
+    "estimators",
+    "artefacts",
+    "nets",
+    "plots",
+    "tables",
+    "demo",
+    "cli",
+    "__main__",
 ]
 
 
@@ -76,8 +90,9 @@ def test_version_is_stated_once():
     assert eb.__version__.count(".") == 2
 
 
-def test_the_readme_snippet_runs():
+def test_the_readme_snippets_run(tmp_path, monkeypatch):
     text = (ROOT.parents[1] / "README.md").read_text()
+    monkeypatch.chdir(tmp_path)
     for snippet in text.split("```python\n")[1:]:
         # what users copy must work
         exec(compile(snippet.split("```")[0], "README.md", "exec"), {})
