@@ -20,11 +20,8 @@ from enkbayes.posterior import Posterior, Uncertainty
 from enkbayes.priors import weight_prior
 from enkbayes.problem import Problem
 from enkbayes.run import run
-from enkbayes.samplers import BY_NAME, Homotopy, MeanField, Sampler, TamedHomotopy
+from enkbayes.samplers import BY_NAME, FROM_PRIOR, MeanField, Sampler
 from enkbayes.storage import write
-
-FROM_THE_PRIOR = (Homotopy, TamedHomotopy)
-"""Samplers that carry the prior to the posterior: starting them anywhere else would count data twice."""
 
 FLOATS = (np.float64, np.float32)
 Array = np.ndarray[Any, Any]
@@ -270,7 +267,7 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _warm_theta(self, problem: Problem, sampler: Sampler) -> Array | None:
         """Return the particles of the fit before, if they fit this problem."""
-        if isinstance(sampler, FROM_THE_PRIOR):
+        if isinstance(sampler, FROM_PRIOR):
             raise ValueError(f"{type(sampler).__name__} starts from the prior; use warm_start=False or Equilibrium()")
         before: Posterior | None = getattr(self, "posterior_", None)
         if before is None or not np.array_equal(self.classes_, np.asarray(problem.classes)):

@@ -18,9 +18,7 @@ from enkbayes.nets.module import PosteriorModule, blank
 from enkbayes.nets.start import around_trained_weights
 from enkbayes.problem import Problem
 from enkbayes.run import run
-from enkbayes.samplers import Equilibrium, MeanField, Sampler, StochasticSampler, TrotterSampler
-
-SETTLING = (Equilibrium, MeanField, StochasticSampler, TrotterSampler)  # they forget where they start
+from enkbayes.samplers import FROM_PRIOR, Sampler
 
 
 class BayesianHead(PosteriorModule):
@@ -117,8 +115,9 @@ class BayesianHead(PosteriorModule):
                 rows.append(found.to(torch.promote_types(found.dtype, torch.float32)))
                 numbers.append(y)
         problem = _problem(torch.cat(rows), np.concatenate(numbers), known, prior_precision, intercept_precision, prior)
-        settles = sampler is None or isinstance(sampler, SETTLING)
-        theta = around_trained_weights(problem, known, particles, seed) if settles and known is not None else None
+        theta = None
+        if known is not None and not isinstance(sampler, FROM_PRIOR):
+            theta = around_trained_weights(problem, known, particles, seed)
         posterior = run(problem, sampler, particles=particles, seed=seed, theta=theta, progress=progress)
         return cls(body, posterior)
 

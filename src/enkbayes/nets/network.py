@@ -18,9 +18,8 @@ from enkbayes.nets.subspace import Network, Subspace, Weights, differentiable, i
 from enkbayes.posterior import Posterior
 from enkbayes.problem import Problem
 from enkbayes.run import run
-from enkbayes.samplers import Equilibrium, Homotopy, Sampler, TamedHomotopy
+from enkbayes.samplers import FROM_PRIOR, Equilibrium, Sampler
 
-FROM_PRIOR = (Homotopy, TamedHomotopy)  # they carry a prior ensemble to the posterior
 SETTLED = Equilibrium(tol=5e-2)
 """The default sampler. The slopes of a ReLU network jump where a unit switches on for a datum and a particle, so the
 residual of the equilibrium of J particles has a floor: .02 to .03 for 100 particles on the two-moons network, where the

@@ -18,8 +18,12 @@ BY_NAME = {
 }
 """The names that estimators and the command line accept, each for a sampler with its default settings."""
 
+FROM_PRIOR = (Homotopy, TamedHomotopy)
+"""Samplers that carry the prior to the posterior: starting them elsewhere would count the data twice."""
+
 __all__ = [
     "BY_NAME",
+    "FROM_PRIOR",
     "Equilibrium",
     "Homotopy",
     "MeanField",
