@@ -52,11 +52,17 @@ def floating(x: Any) -> Array:
     """
     if scipy.sparse.issparse(x):
         return x.tocsr() if x.dtype in (np.float32, np.float64) else x.tocsr().astype(np.float64)
+    if isinstance(x, np.ma.MaskedArray):
+        raise ValueError("masked arrays are not supported; fill or drop the masked values first")
     if not compat.is_array_api_obj(x):
         x = np.asarray(x)
     if isinstance(x, np.ndarray) and x.dtype.kind not in "fiub":
         raise ValueError(f"an array of dtype {x.dtype} is not numeric; expected real numbers")
     xp = namespace(x)
+    if xp.isdtype(x.dtype, "complex floating"):
+        raise ValueError(f"an array of dtype {x.dtype} is complex; expected real numbers")
+    if compat.is_torch_array(x):
+        x = x.detach()  # a posterior is not differentiated through
     if x.dtype in (xp.float32, xp.float64):
         return x
     return xp.astype(x, xp.float64)

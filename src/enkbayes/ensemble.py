@@ -60,8 +60,10 @@ class AffineEnsemble:
         xp = namespace(theta)
         mean = xp.mean(theta, axis=0)
         u, s, vt = xp.linalg.svd(theta - mean, full_matrices=False)
-        floor = epsilon(theta) * max(theta.shape) * float(s[0])
-        rank = max(1, min(int(xp.sum(xp.astype(s > floor, xp.int64))), theta.shape[1], theta.shape[0] - 1))
+        floor = epsilon(theta) * max(theta.shape) * max(float(s[0]), float(xp.max(xp.abs(theta))))
+        rank = min(int(xp.sum(xp.astype(s > floor, xp.int64))), theta.shape[1], theta.shape[0] - 1)
+        if rank == 0:
+            raise ValueError("all particles are equal; expected an ensemble with some spread")
         root = math.sqrt(theta.shape[0])
         return cls(mean, vt[:rank, :].mT * (s[:rank] / root), u[:, :rank] * root)
 

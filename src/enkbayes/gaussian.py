@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from enkbayes.arrays import Array, all_finite, floating, like, namespace, symmetric, to_numpy
+from enkbayes.arrays import Array, all_finite, floating, like, namespace, to_numpy
 
 
 def standard_points(size: int, dim: int, rng: np.random.Generator) -> np.ndarray[Any, Any]:
@@ -90,10 +90,10 @@ class Gaussian:
         return xp.sqrt(self.cov) if self.diagonal else xp.linalg.cholesky(self.cov)
 
     @cached_property
-    def precision(self) -> Array:
-        """The inverse covariance, (P,) when diagonal and (P, P) otherwise."""
+    def inverse_root(self) -> Array:
+        """L^{-1}: (P,) when the covariance is diagonal and (P, P) otherwise."""
         xp = namespace(self.mean)
-        return 1 / self.cov if self.diagonal else symmetric(xp.linalg.inv(self.cov))
+        return 1 / self.root if self.diagonal else xp.linalg.inv(self.root)
 
     @property
     def dense_root(self) -> Array:
@@ -109,11 +109,11 @@ class Gaussian:
         """Return the rows L z_j (J, P) of standard points z (J, P)."""
         return z * self.root if self.diagonal else z @ self.root.mT
 
-    def apply_precision(self, x: Array) -> Array:
-        """Return P0^{-1} x for x (P,) or (P, r)."""
+    def whiten(self, x: Array) -> Array:
+        """Return L^{-1} x for x (P,) or (P, r); products such as x' P0^{-1} x are then squares, never negative."""
         if not self.diagonal:
-            return self.precision @ x
-        return self.precision * x if x.ndim == 1 else self.precision[:, None] * x
+            return self.inverse_root @ x
+        return self.inverse_root * x if x.ndim == 1 else self.inverse_root[:, None] * x
 
     def sample(self, size: int, rng: np.random.Generator) -> Array:
         """Return `size` independent draws (size, P).
@@ -138,7 +138,7 @@ class Gaussian:
         xp = namespace(theta)
         x = theta - self.mean
         log_det = xp.sum(xp.log(self.root if self.diagonal else xp.linalg.diagonal(self.root)))
-        mahalanobis = xp.sum(x * self.apply_precision(x.mT).mT, axis=-1)
+        mahalanobis = xp.sum(self.whiten(x.mT) ** 2, axis=0)
         return -mahalanobis / 2 - log_det - self.dim / 2 * math.log(2 * math.pi)
 
     def to(self, reference: Array) -> Gaussian:

@@ -18,6 +18,13 @@ def encode(labels: Any, size: int, classes: Any = None) -> tuple[np.ndarray[Any,
     (array([1, 0, 1]), array(['a', 'b'], dtype='<U1'))
     """
     values = _vector(labels, "labels", size)
+    if values.dtype.kind not in "fiubUSOM":
+        raise ValueError(f"labels have dtype {values.dtype}; expected numbers or text")
+    kinds = {type(v) for v in labels} if isinstance(labels, list | tuple) else {type(v) for v in values[:0]}
+    if values.dtype.kind == "O":
+        kinds = {type(v) for v in values}
+    if len({kind is str for kind in kinds}) > 1 or type(None) in kinds:
+        raise ValueError("labels mix text with numbers or missing values; every row needs a class of one kind")
     if values.dtype.kind == "f" and not np.all(np.isfinite(values)):
         raise ValueError("labels contain NaN or infinite values; every row needs a class")
     if classes is None:

@@ -175,9 +175,12 @@ class NonlinearLogits:
         return likelihood.loss(self.logits(theta), targets, weights)
 
     def nonlinearity(self, ensemble: AffineEnsemble) -> float:
-        """Return ||F - Fbar - V points'|| / ||F - Fbar||: 0 for linear logits, 1 when the ensemble's slope explains
-        nothing.
+        """Return ||F - Fbar - V points'|| / ||F - Fbar||: 0 for linear logits, 1 when the slope explains nothing.
+
+        NaN for J <= P + 1 particles, through which a linear function always passes.
         """
+        if ensemble.rank >= ensemble.size - 1:
+            return math.nan
         xp = namespace(ensemble.mean)
         F = self.logits(ensemble.theta)
         deviations = F - xp.mean(F, axis=1, keepdims=True)

@@ -53,4 +53,7 @@ class Moments:
         """
         xp = namespace(self.g)
         w, _ = self.spectrum
-        return math.sqrt(float(xp.sum(self.g**2) + xp.sum((1 - w) ** 2) / 2) / self.g.shape[0])
+        squared = float(xp.sum(self.g**2) + xp.sum((1 - w) ** 2) / 2)
+        if not math.isfinite(squared):
+            raise Diverged("the residual of the ensemble is not finite")
+        return math.sqrt(squared / self.g.shape[0])

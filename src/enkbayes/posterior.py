@@ -140,7 +140,8 @@ class Posterior:
         both = self._by_chunk(features, entropies, axis=0)
         xp = namespace(both)
         total, aleatoric = both[:, 0], both[:, 1]
-        return Uncertainty(total, aleatoric, total - aleatoric, xp.max(self.predict_proba(features), axis=-1))
+        epistemic = xp.maximum(total - aleatoric, xp.zeros_like(total))  # not negative but for round-off
+        return Uncertainty(aleatoric + epistemic, aleatoric, epistemic, xp.max(self.predict_proba(features), axis=-1))
 
     def to_arviz(self, feature_names: Sequence[str] | None = None) -> Any:
         """Return the particles for ArviZ: one chain of J draws of `theta`, an InferenceData (ArviZ 0.x) or a DataTree

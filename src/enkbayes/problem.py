@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -167,11 +168,9 @@ class Problem:
     def prior_moments(self, ensemble: AffineEnsemble) -> Moments:
         """Return the prior's part: g = basis' P0^{-1} (mean - m0), S = basis' P0^{-1} basis."""
         xp = namespace(ensemble.mean)
-        x = ensemble.mean - self.prior.mean
-        pulled = self.prior.apply_precision(ensemble.basis)
-        S = ensemble.basis.mT @ pulled
-        loss = (xp.sum(x * self.prior.apply_precision(x)) + xp.linalg.trace(S)) / 2
-        return Moments(loss, pulled.mT @ x, S)
+        shift, basis = self.prior.whiten(ensemble.mean - self.prior.mean), self.prior.whiten(ensemble.basis)
+        loss = (xp.sum(shift**2) + xp.sum(basis**2)) / 2
+        return Moments(loss, basis.mT @ shift, basis.mT @ basis)
 
     def potential_moments(self, ensemble: AffineEnsemble, expectation: Expectation = empirical) -> Moments:
         """Return the moments of the whole potential: likelihood plus prior."""
@@ -218,6 +217,8 @@ def _targets(
 
 def _prior(prior: Gaussian | float, dim: int, meaning: str, reference: Array) -> Gaussian:
     """Return the prior in the library of `reference`, of the dimension that the data ask for."""
+    if not isinstance(prior, Gaussian | Real):
+        raise ValueError(f"a prior is {prior!r}; expected a Gaussian, or a number for the variance of N(0, variance I)")
     law = prior if isinstance(prior, Gaussian) else Gaussian.isotropic(dim, float(prior))
     if law.dim != dim:
         raise ValueError(f"the prior has dimension {law.dim}; expected {dim} ({meaning}) to fit features and labels")

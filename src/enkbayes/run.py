@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from enkbayes.arrays import Array, all_finite, floating, like, namespace
-from enkbayes.ensemble import AffineEnsemble
+from enkbayes.arrays import Array, all_finite
 from enkbayes.logits import LinearLogits
 from enkbayes.moments import Diverged
 from enkbayes.posterior import Info, Posterior
 from enkbayes.problem import Problem
 from enkbayes.progress import progress_bar
 from enkbayes.samplers import Equilibrium, Sampler, State
+from enkbayes.start import initial_ensemble, resumed, whole_seed
 
 
 def iterate(
@@ -46,7 +46,7 @@ def iterate(
     theta : array (J, P), optional
         An initial ensemble of your own, instead of `particles` draws.
     state : State, optional
-        Go on from a state that an earlier iteration yielded.
+        Go on from a state that an earlier iteration yielded, with the same kind of sampler; its settings may differ.
 
     Examples
     --------
@@ -63,10 +63,11 @@ def iterate(
     """
     sampler = Equilibrium() if sampler is None else sampler
     if state is None:
-        seed = _seed(seed)
-        state = _guarded(partial(sampler.init, problem, _initial(problem, particles, seed, theta), seed), None)
-    elif not state.converged:
-        state = replace(state, finished=False, message="")
+        seed = whole_seed(seed)
+        ensemble = initial_ensemble(problem, particles, seed, theta)
+        state = replace(_guarded(partial(sampler.init, problem, ensemble, seed), None), owner=sampler)
+    else:
+        state = resumed(state, sampler)
     yield state
     while not state.finished:
         state = _guarded(partial(sampler.step, problem, state), state)
@@ -126,32 +127,6 @@ def run(
     return Posterior(last.ensemble, problem.likelihood, linear, problem.classes, last.gaussian, info, last)
 
 
-def _initial(problem: Problem, particles: int, seed: int, theta: Array | None) -> AffineEnsemble:
-    """Return the initial ensemble: the user's particles, or whitened draws from the prior."""
-    reference = problem.prior.mean
-    if theta is None:
-        if particles < 2:
-            raise ValueError(f"particles is {particles}; expected at least 2, an ensemble of one has no spread")
-        return AffineEnsemble.factor(problem.prior.whitened(particles, np.random.default_rng(seed)))
-    theta = floating(theta)
-    if theta.ndim != 2 or theta.shape[0] < 2 or theta.shape[1] != problem.dim:
-        raise ValueError(f"theta has shape {tuple(theta.shape)}; expected (J, {problem.dim}) with J >= 2")
-    if not all_finite(theta):
-        raise ValueError("theta contains NaN or infinite values; expected finite particles")
-    ensemble = AffineEnsemble.factor(like(theta, reference))
-    if not bool(namespace(reference).any(ensemble.basis != 0)):
-        raise ValueError("all particles of theta are equal; expected an ensemble with some spread")
-    return ensemble
-
-
-def _seed(seed: int | np.random.Generator) -> int:
-    if isinstance(seed, np.random.Generator):
-        return int(seed.integers(2**63))
-    if seed < 0:
-        raise ValueError(f"seed is {seed}; expected a non-negative integer or a numpy Generator")
-    return int(seed)
-
-
 def _guarded(step: Callable[[], State], before: State | None) -> State:
     """Return the next state; when it is not finite, the state before it, finished, with a sentence that says so."""
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
@@ -177,9 +152,17 @@ def _info(problem: Problem, sampler: Sampler, state: State, seconds: float) -> I
         steps=state.steps,
         converged=state.converged,
         residual=state.residual,
-        message=state.message,
+        message=state.message or _narrow(problem, state),
         blend=state.blend,
         time=state.time,
         seconds=seconds,
         nonlinearity=None if isinstance(model, LinearLogits) else model.nonlinearity(state.ensemble),
     )
+
+
+def _narrow(problem: Problem, state: State) -> str:
+    """Return a sentence when the ensemble spans less than the parameter space."""
+    rank = state.ensemble.rank
+    if rank == problem.dim:
+        return ""
+    return f"{state.ensemble.size} particles span {rank} of {problem.dim} directions and say nothing of the others"

@@ -73,7 +73,7 @@ CASES = {
     "ds of the stochastic sampler": (lambda: eb.StochasticSampler(ds=0.0), "positive"),
     "steps": (lambda: eb.Homotopy(steps=0), "at least 1"),
     "grading": (lambda: eb.Homotopy(grading=0.0), "positive"),
-    "batch": (lambda: eb.Homotopy(batch=0), "positive number of rows"),
+    "batch": (lambda: eb.Homotopy(batch=0), "at least 1"),
     "diagonal softmax": (
         lambda: eb.run(eb.Problem.create(X, [0, 1, 2, 0, 1, 2]), eb.TamedHomotopy(ds=0.1, diagonal=True)),
         "one logit",

@@ -19,6 +19,7 @@ LAYERS = [
     "problem",
     "samplers",
     "posterior",
+    "start",
     "progress",
     "run",
     "theory",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from enkbayes.arrays import Array, epsilon, like, namespace, softmax
+from enkbayes.arrays import Array, all_finite, epsilon, like, namespace, softmax
 from enkbayes.expectations import quasi_random_points
-from enkbayes.moments import Moments
+from enkbayes.moments import Diverged, Moments
 
 
 @dataclass(frozen=True)
@@ -71,21 +71,44 @@ def _softmax_moments(
     if weights is not None:
         slope, loss = weights[:, None] * slope, weights * loss
     g = xp.sum(xp.matmul(V.mT, slope[:, :, None]), axis=0)[:, 0]
+    curvature = _curvature_by_points if V.shape[-1] < V.shape[1] else _curvature_by_rows
+    return Moments(xp.sum(loss), g, curvature(p, pbar, V, weights))
+
+
+def _curvature_by_rows(p: Array, pbar: Array, V: Array, weights: Array | None) -> Array:
+    """Return S = sum_n V_n' mu[Lambda]_n V_n, one row of the mu[Lambda]_n at a time: cheapest for few classes."""
+    xp = namespace(V)
     S = xp.zeros((V.shape[-1], V.shape[-1]), dtype=V.dtype, device=V.device)
     for k in range(V.shape[1]):
-        row = (
-            -xp.matmul(p.mT, p[:, :, k][:, :, None])[:, :, 0] / p.shape[1]
-        )  # row k of mu[Lambda]_n, without its diagonal pbar_k
+        row = -xp.matmul(p.mT, p[:, :, k][:, :, None])[:, :, 0] / p.shape[1]  # without the diagonal pbar_k
         pulled = xp.matmul(row[:, None, :], V)[:, 0, :] + pbar[:, k][:, None] * V[:, k, :]
         S = S + V[:, k, :].mT @ (pulled if weights is None else weights[:, None] * pulled)
-    return Moments(xp.sum(loss), g, S)
+    return S
+
+
+def _curvature_by_points(p: Array, pbar: Array, V: Array, weights: Array | None) -> Array:
+    """Return S = sum_nk pbar_nk V_nk V_nk' - mean_q sum_n (V_n' p_nq)(V_n' p_nq)': cheapest for more classes than r."""
+    xp = namespace(V)
+    w = xp.ones_like(pbar[:, 0]) if weights is None else weights
+    rank = V.shape[-1]
+    flat = xp.reshape(V, (-1, rank))
+    pulled = xp.reshape(xp.matmul(p, V) * xp.sqrt(w / p.shape[1])[:, None, None], (-1, rank))
+    return flat.mT @ (xp.reshape(w[:, None] * pbar, (-1,))[:, None] * flat) - pulled.mT @ pulled
 
 
 def _gaussian_logits(mean_logits: Array, V: Array, refine: int = 0) -> Array:
-    """Return quasi-random logits (n, Q, K) with the mean (n, K) and covariance V_n V_n'."""
+    """Return quasi-random logits (n, Q, K) with the mean (n, K) and covariance V_n V_n'.
+
+    The points live in the smaller of the two spaces: the r coordinates, or the K logits of each datum through the
+    Cholesky factor of their covariance, which then is no larger than V itself.
+    """
     xp = namespace(V)
-    K = V.shape[1]
+    K, rank = V.shape[1:]
+    if rank < K:
+        return mean_logits[:, None, :] + xp.matmul(like(quasi_random_points(rank, 8 + 2 * refine), V), V.mT)
     cov = xp.matmul(V, V.mT)
+    if not all_finite(cov):
+        raise Diverged("the variances of the logits are not finite")
     eye = xp.eye(K, dtype=V.dtype, device=V.device)
     ridge = 4 * K * epsilon(V) * xp.sum(cov * eye, axis=(1, 2)) + xp.finfo(V.dtype).smallest_normal ** 0.5
     root = xp.linalg.cholesky(cov + ridge[:, None, None] * eye)

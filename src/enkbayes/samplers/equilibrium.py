@@ -9,7 +9,8 @@ from enkbayes.ensemble import AffineEnsemble
 from enkbayes.expectations import Expectation, blend, empirical, refined_closure
 from enkbayes.logits import LinearLogits
 from enkbayes.problem import Problem
-from enkbayes.samplers.minibatch import batch_moments, check_batch
+from enkbayes.samplers.checks import check_count, check_tolerance
+from enkbayes.samplers.minibatch import batch_moments
 from enkbayes.samplers.relaxation import Relaxation, evaluate, try_step
 from enkbayes.samplers.state import State
 
@@ -88,7 +89,13 @@ class Equilibrium:
     def __post_init__(self) -> None:
         if self.tau is not None and not 0 < self.tau <= 1:
             raise ValueError(f"tau is {self.tau}; expected a number in (0, 1], or None to let the sampler choose")
-        check_batch(self.batch)
+        if self.tau is not None and self.batch is not None:
+            raise ValueError(
+                "both tau and batch are given; mini-batches have their own decaying steps, so leave tau out"
+            )
+        check_tolerance(self.tol)
+        check_count("max_steps", self.max_steps)
+        check_count("batch", self.batch)
 
     @property
     def horizon(self) -> int:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from enkbayes.arrays import Array
 from enkbayes.ensemble import AffineEnsemble, affine_map
 from enkbayes.moments import Moments
 from enkbayes.problem import Problem
-from enkbayes.samplers.minibatch import check_batch, partition
+from enkbayes.samplers.checks import check_count, check_positive
+from enkbayes.samplers.minibatch import partition
 from enkbayes.samplers.state import State
 
 
@@ -43,11 +45,9 @@ class Homotopy:
     batch: int | None = None
 
     def __post_init__(self) -> None:
-        if self.steps < 1:
-            raise ValueError(f"steps is {self.steps}; expected at least 1")
-        if not self.grading > 0:
-            raise ValueError(f"grading is {self.grading}; expected a positive number")
-        check_batch(self.batch)
+        check_count("steps", self.steps)
+        check_positive("grading", self.grading)
+        check_count("batch", self.batch)
 
     @property
     def horizon(self) -> int:
@@ -64,13 +64,13 @@ class Homotopy:
         ensemble, ds = state.ensemble, end - state.time
         for part in self._parts(problem, state):
             ensemble = assimilate(part, ensemble, ds, midpoint=self.midpoint)
-        done = state.steps + 1 == self.steps
+        done = state.steps + 1 >= self.steps
         return replace(state, ensemble=ensemble, steps=state.steps + 1, time=end, finished=done, converged=done)
 
-    def _parts(self, problem: Problem, state: State) -> list[Problem]:
+    def _parts(self, problem: Problem, state: State) -> Iterator[Problem]:
         if self.batch is None:
-            return [problem]
-        return [problem.subset(rows) for rows in partition(problem.size, self.batch, state.seed, state.steps)]
+            return iter([problem])
+        return map(problem.subset, partition(problem.size, self.batch, state.seed, state.steps))
 
 
 def assimilate(problem: Problem, ensemble: AffineEnsemble, ds: float, *, midpoint: bool) -> AffineEnsemble:

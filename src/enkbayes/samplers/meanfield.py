@@ -12,28 +12,34 @@ from enkbayes.ensemble import AffineEnsemble
 from enkbayes.expectations import closure, refined_closure
 from enkbayes.gaussian import standard_points
 from enkbayes.problem import Problem
+from enkbayes.samplers.checks import check_count, check_tolerance
 from enkbayes.samplers.relaxation import NEAR, Relaxation, evaluate, try_step
 from enkbayes.samplers.state import State
 
 PATIENCE = 10  # trial steps near the equilibrium without a clearly lower residual
 FINEST = 2  # softmax quadrature goes up to 4**2 times its usual number of points
+QUADRATURE = 1e-2  # residual under a finer rule, in posterior sds, that is taken as a sign of accurate expectations
 
 
 @dataclass(frozen=True, eq=False)
 class Control:
-    """Where a run is: its point, how fine the quadrature is and may become, and how long nothing improved."""
+    """Where a run is: its point, how fine the quadrature is and may become, and how long nothing improved.
+
+    `descend` is given up, for steps that lower the residual, when the finest quadrature gets stuck.
+    """
 
     point: Relaxation
     finest: int
     refine: int = 0
     best: float = math.inf
     stale: int = 0
+    descend: bool = True
 
     @property
     def stalled(self) -> bool:
-        """Whether quadrature errors keep the residual from falling, and finer quadrature can help."""
+        """Whether errors of the quadrature, rather than the step, seem to keep the residual from falling."""
         stale = self.stale >= PATIENCE and self.point.residual < NEAR
-        return self.refine < self.finest and (self.point.stuck or stale)
+        return self.finest > 0 and self.descend and (self.point.stuck or stale)
 
 
 @dataclass(frozen=True)
@@ -58,6 +64,10 @@ class MeanField:
     tol: float = 1e-6
     max_steps: int = 200
 
+    def __post_init__(self) -> None:
+        check_tolerance(self.tol)
+        check_count("max_steps", self.max_steps)
+
     @property
     def horizon(self) -> int:
         """The largest number of steps."""
@@ -69,25 +79,45 @@ class MeanField:
             points = standard_points(ensemble.size, problem.dim, np.random.default_rng((seed, 0)))
             ensemble = AffineEnsemble(ensemble.mean, problem.prior.dense_root, like(points, ensemble.mean))
         finest = 0 if problem.likelihood.exact_closure else FINEST
-        return self._judge(State(ensemble, seed, blend=1.0), Control(evaluate(problem, ensemble, closure), finest))
+        return self._judge(
+            problem, State(ensemble, seed, blend=1.0), Control(evaluate(problem, ensemble, closure), finest)
+        )
 
     def step(self, problem: Problem, state: State) -> State:
         """One trial step of the accelerated relaxation with ELBO backtracking; finer quadrature when it stalls."""
         state, control = replace(state, steps=state.steps + 1), state.control
         if control.stalled:
-            point = evaluate(problem, control.point.ensemble, refined_closure(control.refine + 1))
-            return self._judge(state, Control(point, control.finest, control.refine + 1, point.residual))
-        point, _ = try_step(problem, control.point, refined_closure(control.refine), descend=True)
+            return self._judge(problem, state, _finer(problem, control))
+        expectation = refined_closure(control.refine)
+        point, _ = try_step(problem, control.point, expectation, descend=control.descend)
         improved = point.residual < 0.9 * control.best
         best, stale = (point.residual, 0) if improved else (control.best, control.stale + 1)
-        return self._judge(state, replace(control, point=point, best=best, stale=stale))
+        return self._judge(problem, state, replace(control, point=point, best=best, stale=stale))
 
-    def _judge(self, state: State, control: Control) -> State:
+    def _judge(self, problem: Problem, state: State, control: Control) -> State:
+        """Put the point into the state, decide whether the run ends, and check the quadrature when it does."""
         point = control.point
         state = replace(state, ensemble=point.ensemble, residual=point.residual, control=control)
         if point.residual < tolerance(self.tol, point.ensemble.mean):
-            return replace(state, finished=True, converged=True)
-        if (point.stuck and not control.stalled) or state.steps >= self.max_steps:
+            if control.refine >= control.finest:
+                return replace(state, finished=True, converged=True)
+            finer = _finer(problem, control)
+            if finer.point.residual < QUADRATURE:
+                return replace(state, finished=True, converged=True)
+            return replace(state, residual=finer.point.residual, control=finer)
+        if state.steps >= self.max_steps:
             message = f"residual {point.residual:.1e} after {state.steps} steps; raise max_steps or tol"
             return replace(state, finished=True, message=message)
+        if point.stuck and not control.stalled:
+            message = (
+                f"no step lowers the residual {point.residual:.1e} any more; scale the features or narrow the prior"
+            )
+            return replace(state, finished=True, message=message)
         return state
+
+
+def _finer(problem: Problem, control: Control) -> Control:
+    """Return the same point under a finer quadrature; under the finest, with steps that need not lower the energy."""
+    refine = min(control.refine + 1, control.finest)
+    point = evaluate(problem, control.point.ensemble, refined_closure(refine))
+    return Control(point, control.finest, refine, point.residual, descend=refine > control.refine)

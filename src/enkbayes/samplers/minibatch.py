@@ -8,17 +8,18 @@ from enkbayes.ensemble import AffineEnsemble
 from enkbayes.moments import Moments
 from enkbayes.problem import Problem
 
+Rows = np.ndarray[tuple[int], np.dtype[np.int64]]
 
-def partition(size: int, batch: int, seed: int, epoch: int) -> list[np.ndarray[tuple[int], np.dtype[np.int64]]]:
-    """Return the batches of one pass: a random partition of range(size) into parts of nearly equal size, at most
-    `batch` each.
+
+def partition(size: int, batch: int, seed: int, epoch: int) -> list[Rows]:
+    """Return the batches of one pass: a random partition of range(size) into parts of nearly equal size, <= `batch`.
 
     >>> parts = partition(10, 4, seed=0, epoch=0)
     >>> [len(part) for part in parts], sorted(int(i) for part in parts for i in part) == list(range(10))
     ([4, 3, 3], True)
     """
     order = np.random.default_rng((seed, 1, epoch)).permutation(size)
-    return [np.sort(part) for part in np.array_split(order, -(-size // batch))]
+    return np.array_split(order, -(-size // batch))
 
 
 def batch_moments(problem: Problem, ensemble: AffineEnsemble, batch: int, seed: int, step: int) -> Moments:
@@ -26,9 +27,3 @@ def batch_moments(problem: Problem, ensemble: AffineEnsemble, batch: int, seed: 
     epoch, position = divmod(step, -(-problem.size // batch))
     rows = partition(problem.size, batch, seed, epoch)[position]
     return problem.subset(rows).moments(ensemble) * (problem.size / len(rows))
-
-
-def check_batch(batch: int | None) -> None:
-    """Raise a ValueError for a batch size that is no batch size."""
-    if batch is not None and batch < 1:
-        raise ValueError(f"batch is {batch}; expected a positive number of rows, or None for all data at once")

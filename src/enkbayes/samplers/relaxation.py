@@ -31,7 +31,7 @@ from enkbayes.problem import Problem
 DEPTH = 6
 SUFFICIENT = 1e-4  # Armijo's constant: the part of the predicted decrease that a step must deliver
 NEAR = 0.1  # residuals below this are judged by the residual itself
-SMALLEST_TAU = 1e-4
+SMALLEST_TAU = 1e-6
 
 
 @dataclass(frozen=True, eq=False)

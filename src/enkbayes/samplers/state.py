@@ -18,7 +18,8 @@ class State:
     steps counts evaluations of the moments that were followed by a decision (rejected trial steps included); time is
     the artificial time s; residual is the natural-gradient norm where the sampler knows it, otherwise NaN; blend is the
     weight of the Gaussian closure in the expectations; gaussian tells whether the particles are an affine image of
-    Gaussian points; control belongs to the sampler.
+    Gaussian points; control belongs to the sampler, and owner is
+    the sampler that made the state.
     """
 
     ensemble: AffineEnsemble
@@ -32,6 +33,7 @@ class State:
     message: str = ""
     gaussian: bool = True
     control: Any = None
+    owner: Any = None
 
 
 class Sampler(Protocol):

@@ -11,6 +11,7 @@ from enkbayes.arrays import Array, like, namespace
 from enkbayes.ensemble import AffineEnsemble
 from enkbayes.moments import Moments
 from enkbayes.problem import Problem
+from enkbayes.samplers.checks import check_count, check_positive
 from enkbayes.samplers.state import State
 
 
@@ -41,8 +42,8 @@ class StochasticSampler:
     correction: bool = True
 
     def __post_init__(self) -> None:
-        if not self.ds > 0:
-            raise ValueError(f"ds is {self.ds}; expected a positive number")
+        check_positive("ds", self.ds)
+        check_count("max_steps", self.max_steps)
 
     @property
     def horizon(self) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 
 from enkbayes.arrays import Array, namespace
 from enkbayes.ensemble import AffineEnsemble
-from enkbayes.expectations import Expectation, particle_logits
+from enkbayes.expectations import Expectation, empirical, particle_logits
 from enkbayes.likelihoods import Bernoulli, Normal
 from enkbayes.moments import Moments
 from enkbayes.problem import Problem
@@ -61,26 +61,32 @@ class TamedHomotopy:
             raise ValueError(
                 f"diagonal=True needs one logit for each datum, got {problem.likelihood}; use diagonal=False"
             )
-        return State(ensemble, seed)
+        return State(ensemble, seed, control=0.0)
 
     def step(self, problem: Problem, state: State) -> State:
         """Go from s_k to s_{k+1}."""
         ds = min(self.ds, 1 - state.time)
-        advance = diagonal_step if self.diagonal else tamed_step
-        done = state.steps + 1 >= self.horizon
-        time = 1.0 if done else state.time + ds
-        ensemble = advance(problem, state.ensemble, ds)
-        return replace(state, ensemble=ensemble, steps=state.steps + 1, time=time, finished=done, converged=done)
+        moments = problem.moments(state.ensemble, diagonally_tamed(ds) if self.diagonal else empirical)
+        stiffness = max(state.control, ds * float(namespace(moments.g).max(moments.spectrum[0])))
+        ensemble = (diagonal_step if self.diagonal else tamed_step)(state.ensemble, moments, ds)
+        steps, done = state.steps + 1, state.steps + 1 >= self.horizon
+        state = replace(state, ensemble=ensemble, steps=steps, time=state.time + ds, control=stiffness)
+        return self._finish(state) if done else state
+
+    def _finish(self, state: State) -> State:
+        """The mean's step is explicit: where ds w exceeded 2 it overshot, and the end cannot be trusted."""
+        stable = state.control <= 2
+        message = "" if stable else f"ds = {self.ds:g} is {state.control / 2:.2g} times too large for the mean's step"
+        return replace(state, time=1.0, finished=True, converged=stable, message=message)
 
 
-def tamed_step(problem: Problem, ensemble: AffineEnsemble, ds: float) -> AffineEnsemble:
+def tamed_step(ensemble: AffineEnsemble, moments: Moments, ds: float) -> AffineEnsemble:
     """Return the ensemble after one tamed step with the full M."""
-    return ensemble.transform(problem.moments(ensemble), gain=_explicit(ds), scale=lambda w: (1 + 1 / (1 + ds * w)) / 2)
+    return ensemble.transform(moments, gain=_explicit(ds), scale=lambda w: (1 + 1 / (1 + ds * w)) / 2)
 
 
-def diagonal_step(problem: Problem, ensemble: AffineEnsemble, ds: float) -> AffineEnsemble:
-    """Return the ensemble after one step with M = diag(1 / (ds v_n + 1 / mu[r_n])), v_n the n-th logit's variance."""
-    moments = problem.moments(ensemble, diagonally_tamed(ds))
+def diagonal_step(ensemble: AffineEnsemble, moments: Moments, ds: float) -> AffineEnsemble:
+    """Return the ensemble after one step with M = diag(1 / (ds v_n + 1 / mu[r_n])), from diagonally tamed moments."""
     return ensemble.transform(moments, gain=_explicit(ds), scale=lambda w: 1 - ds / 2 * w)
 
 
@@ -89,7 +95,7 @@ def _explicit(ds: float) -> Callable[[Array], Array]:
 
 
 def diagonally_tamed(ds: float) -> Expectation:
-    """Return empirical averages whose curvature mu[r_n] is replaced by mu[r_n] / (1 + ds v_n mu[r_n])."""
+    """Return averages with mu[r_n] / (1 + ds v_n mu[r_n]) in place of mu[r_n], v_n the variance of the n-th logit."""
 
     def damped(
         likelihood: Any, mean_logits: Array, V: Array, points: Array, targets: Array, weights: Array | None

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from enkbayes.arrays import namespace, tolerance
 from enkbayes.ensemble import AffineEnsemble
 from enkbayes.problem import Problem
+from enkbayes.samplers.checks import check_count, check_positive, check_tolerance
 from enkbayes.samplers.state import State
 from enkbayes.samplers.tamed import tamed_step
 
@@ -38,8 +39,9 @@ class TrotterSampler:
     tol: float = 1e-6
 
     def __post_init__(self) -> None:
-        if not self.ds > 0:
-            raise ValueError(f"ds is {self.ds}; expected a positive number")
+        check_positive("ds", self.ds)
+        check_count("max_steps", self.max_steps)
+        check_tolerance(self.tol)
 
     @property
     def horizon(self) -> int:
@@ -52,7 +54,7 @@ class TrotterSampler:
 
     def step(self, problem: Problem, state: State) -> State:
         """Two half steps and the stopping rule."""
-        ensemble = prior_step(problem, tamed_step(problem, state.ensemble, self.ds), self.ds)
+        ensemble = prior_step(problem, tamed_step(state.ensemble, problem.moments(state.ensemble), self.ds), self.ds)
         change = relative_change(state.ensemble, ensemble)
         steps = state.steps + 1
         state = replace(state, ensemble=ensemble, steps=steps, time=steps * self.ds)
@@ -65,7 +67,12 @@ class TrotterSampler:
         return state
 
     def _finish(self, problem: Problem, state: State) -> State:
-        return replace(state, finished=True, residual=problem.potential_moments(state.ensemble).residual)
+        """The rule looks at the covariance alone; a large residual shows that the mean has not followed."""
+        residual = problem.potential_moments(state.ensemble).residual
+        if state.converged and not residual < 1:
+            message = f"the covariance has settled but the mean has not (residual {residual:.1e}); use a smaller ds"
+            state = replace(state, converged=False, message=message)
+        return replace(state, finished=True, residual=residual)
 
 
 def prior_step(problem: Problem, ensemble: AffineEnsemble, ds: float) -> AffineEnsemble:
