@@ -12,6 +12,7 @@ import argparse
 import json
 import platform
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -39,6 +40,17 @@ def random_problem(seed: int) -> tuple[eb.Problem, int]:
     logits = features @ rng.standard_normal(D)
     labels = logits > 0 if separable else rng.random(N) < expit(logits)
     return eb.Problem.create(features, labels.astype(int), variance, classes=[0, 1]), J
+
+
+def random_softmax_problem(seed: int) -> tuple[eb.Problem, int]:
+    """Return the seed-th softmax problem: K 3-7, D 1-6, scales and priors as above, and its number of particles."""
+    rng = np.random.default_rng((2027, seed))
+    K, D, N = int(rng.integers(3, 8)), int(rng.integers(1, 7)), int(rng.integers(5, 201))
+    scale, variance = 10 ** rng.uniform(-2, 1.5), 10 ** rng.uniform(-2, 3)
+    separable, J = rng.random() < 0.3, D * K + int(rng.integers(2, 61))
+    features = scale * rng.standard_normal((N, D))
+    logits = features @ rng.standard_normal((D, K)) + (0 if separable else rng.gumbel(size=(N, K)))
+    return eb.Problem.create(features, np.argmax(logits, axis=1), variance, classes=range(K)), J
 
 
 def skewed_problem() -> tuple[eb.Problem, int]:
@@ -82,28 +94,38 @@ def summary(rows: list[dict[str, float]]) -> dict[str, float]:
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--problems", type=int, default=1000)
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "step_control.json")
-    arguments = parser.parse_args()
-    console = Console()
+def study(
+    console: Console, title: str, make: Callable[[int], tuple[eb.Problem, int]], size: int
+) -> dict[str, dict[str, float]]:
+    """Run every sampler on `size` problems, print the table, return its figures."""
     results: dict[str, dict[str, float]] = {}
     for name, sampler in SAMPLERS.items():
-        seeds = track(range(arguments.problems), description=name, console=console)
-        results[name] = summary([outcome(*random_problem(seed), sampler) for seed in seeds])
-    table = Table(title=f"{arguments.problems} random problems, from the prior, to residual 1e-5")
+        seeds = track(range(size), description=name, console=console)
+        results[name] = summary([outcome(*make(seed), sampler) for seed in seeds])
+    table = Table(title=f"{size} random problems, {title}, from the prior, to residual 1e-5")
     table.add_column("")
     for name in results:
         table.add_column(name, justify="right")
     for row in next(iter(results.values())):
         table.add_row(row, *(f"{figures[row]:g}" for figures in results.values()))
     console.print(table)
+    return results
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--problems", type=int, default=1000)
+    parser.add_argument("--softmax-problems", type=int, default=100)
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "step_control.json")
+    arguments = parser.parse_args()
+    console = Console()
+    results = study(console, "two classes", random_problem, arguments.problems)
+    softmax = study(console, "3 to 7 classes", random_softmax_problem, arguments.softmax_problems)
     skewed = {name: outcome(*skewed_problem(), sampler) for name, sampler in SAMPLERS.items()}
     console.print("58 skewed features, 3,000 rows, J = 200:", skewed)
     environment = {"python": platform.python_version(), "numpy": np.__version__, "enkbayes": eb.__version__}
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    document = {"environment": environment, "random problems": results, "skewed features": skewed}
+    document = {"environment": environment, "two classes": results, "softmax": softmax, "skewed features": skewed}
     arguments.out.write_text(json.dumps(document, indent=2) + "\n")
     console.print(f"written to {arguments.out}")
 

@@ -118,10 +118,7 @@ class Posterior:
         """
         if self.map is None or not self.gaussian:
             return self._mean_over_particles(features)
-        linear = self.map
-        return self._by_chunk(
-            features, lambda rows, ensemble: self.likelihood.predictive(*linear.gaussian_logits(rows, ensemble)), axis=0
-        )
+        return self._by_chunk(features, self._gaussian_proba, axis=0)
 
     def sample_proba(self, features: Array | Callable[[Array], Array]) -> Array:
         """Return the class probabilities that each particle predicts, (J, n, K)."""
@@ -166,6 +163,13 @@ class Posterior:
         logits = rows(ensemble.theta) if self.map is None else self.map.particle_logits(rows, ensemble.theta)
         return namespace(logits).moveaxis(self.likelihood.probabilities(logits), 1, 0)
 
+    def _gaussian_proba(self, rows: Array, ensemble: AffineEnsemble) -> Array:
+        """Return (n, K), the integral over the Gaussian, for some rows."""
+        mean_logits, V = self.map.gaussian_logits(rows, ensemble)  # type: ignore[union-attr]
+        if not all_finite(namespace(V).sum(V * V)):
+            raise ValueError("the logits of some rows overflow; scale their features as those of the training data")
+        return self.likelihood.predictive(mean_logits, V)
+
     def _mean_over_particles(self, features: Array | Callable[[Array], Array]) -> Array:
         xp = namespace(self.mean)
         return self._by_chunk(
@@ -187,10 +191,9 @@ class Posterior:
             raise ValueError("features contain NaN or infinite values; impute or drop those rows first")
         ensemble = self.ensemble.to(anchor(features))
         size = int(features.shape[0])
-        parts = [
-            function(features[rows, :], ensemble)
-            for rows in row_slices(size, max(CHUNK // (self.map.outputs or 1), 64))
-        ]
+        chunks = row_slices(size, max(CHUNK // (self.map.outputs or 1), 64))
+        with np.errstate(over="ignore", invalid="ignore"):
+            parts = [function(features[rows, :], ensemble) for rows in chunks]
         return namespace(ensemble.mean).concat(parts, axis=axis) if parts else function(features, ensemble)
 
 

@@ -34,6 +34,8 @@ class Categorical:
         """The same sums for logits z_n ~ N(mean_logits_n, V_n V_n'), by whitened quasi-random points shared by all
         data.
         """
+        if not all_finite(namespace(V).sum(V * V)):
+            raise Diverged("the variances of the logits are not finite")
         p, log_sum = softmax(_gaussian_logits(mean_logits, V, refine))
         return _softmax_moments(p, log_sum, mean_logits, V, targets, weights)
 
@@ -107,8 +109,6 @@ def _gaussian_logits(mean_logits: Array, V: Array, refine: int = 0) -> Array:
     if rank < K:
         return mean_logits[:, None, :] + xp.matmul(like(quasi_random_points(rank, 8 + 2 * refine), V), V.mT)
     cov = xp.matmul(V, V.mT)
-    if not all_finite(cov):
-        raise Diverged("the variances of the logits are not finite")
     eye = xp.eye(K, dtype=V.dtype, device=V.device)
     ridge = 4 * K * epsilon(V) * xp.sum(cov * eye, axis=(1, 2)) + xp.finfo(V.dtype).smallest_normal ** 0.5
     root = xp.linalg.cholesky(cov + ridge[:, None, None] * eye)
