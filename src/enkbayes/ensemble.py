@@ -40,7 +40,13 @@ def affine_map(
 
 @dataclass(frozen=True, eq=False)
 class AffineEnsemble:
-    """J particles theta_j = mean + basis @ points_j, with mean (P,), basis (P, r) and points (J, r)."""
+    """J particles theta_j = mean + basis @ points_j, with mean (P,), basis (P, r) and points (J, r).
+
+    >>> import numpy as np
+    >>> ensemble = AffineEnsemble(np.asarray([1.0]), np.asarray([[2.0]]), np.asarray([[-1.0], [1.0]]))
+    >>> ensemble.theta.tolist(), ensemble.cov.tolist()
+    ([[-1.0], [3.0]], [[4.0]])
+    """
 
     mean: Array
     basis: Array

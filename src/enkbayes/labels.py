@@ -20,10 +20,8 @@ def encode(labels: Any, size: int, classes: Any = None) -> tuple[np.ndarray[Any,
     values = _vector(labels, "labels", size)
     if values.dtype.kind not in "fiubUSOM":
         raise ValueError(f"labels have dtype {values.dtype}; expected numbers or text")
-    kinds = {type(v) for v in labels} if isinstance(labels, list | tuple) else {type(v) for v in values[:0]}
-    if values.dtype.kind == "O":
-        kinds = {type(v) for v in values}
-    if len({kind is str for kind in kinds}) > 1 or type(None) in kinds:
+    given = labels if isinstance(labels, list | tuple) else values if values.dtype.kind == "O" else ()
+    if len({isinstance(value, str) for value in given}) > 1 or any(value is None for value in given):
         raise ValueError("labels mix text with numbers or missing values; every row needs a class of one kind")
     if values.dtype.kind == "f" and not np.all(np.isfinite(values)):
         raise ValueError("labels contain NaN or infinite values; every row needs a class")
@@ -44,7 +42,7 @@ def encode(labels: Any, size: int, classes: Any = None) -> tuple[np.ndarray[Any,
     numbers = np.minimum(np.searchsorted(known, values), len(known) - 1)
     strangers = known[numbers] != values
     if np.any(strangers):
-        raise ValueError(f"label {values[strangers][0]!r} is not among the given classes {known.tolist()}")
+        raise ValueError(f"label {values[strangers].tolist()[0]!r} is not among the given classes {known.tolist()}")
     return numbers, known
 
 

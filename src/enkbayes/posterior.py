@@ -24,6 +24,14 @@ class Info:
     converged: whether the sampler met its own stopping rule (a homotopy: whether it reached s = 1). residual:
     natural-gradient norm, NaN for homotopies, which have no equilibrium. blend: weight of Gaussian expectations in the
     averages. nonlinearity: for nonlinear logits, the share of their spread that no linear function explains.
+
+    Examples
+    --------
+    >>> import enkbayes as eb
+    >>> problem = eb.Problem.create([[1.0], [2.0], [-1.0], [0.5]], [1, 1, 0, 0])
+    >>> info = eb.run(problem).info
+    >>> info.converged, info.message
+    (True, '')
     """
 
     sampler: str
@@ -39,8 +47,18 @@ class Info:
 
 @dataclass(frozen=True, eq=False)
 class Uncertainty:
-    """Predictive uncertainty of each row, in nats: total = aleatoric + epistemic; confidence is the largest predicted
-    probability.
+    """Predictive uncertainty of each row, in nats: total = aleatoric + epistemic, as the particles see it.
+
+    Aleatoric is the average entropy of the particles' predictions, epistemic their disagreement; confidence is the
+    largest probability of `predict_proba`.
+
+    Examples
+    --------
+    >>> import enkbayes as eb
+    >>> problem = eb.Problem.create([[1.0], [2.0], [-1.0], [0.5]], [1, 1, 0, 0])
+    >>> near, far = eb.run(problem).predict_uncertainty(np.asarray([[1.0], [100.0]])).epistemic
+    >>> bool(far > near)
+    True
     """
 
     total: Array

@@ -5,7 +5,7 @@ import numpy as np
 import enkbayes as eb
 
 SAMPLERS = {
-    "tamed homotopy": eb.TamedHomotopy(ds=0.05),
+    "tamed homotopy": eb.TamedHomotopy(ds=0.01),
     "tamed homotopy, diagonal": eb.TamedHomotopy(ds=0.005, diagonal=True),
     "trotter": eb.TrotterSampler(ds=0.1, max_steps=25),
     "stochastic": eb.StochasticSampler(ds=0.05, max_steps=15),

@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import json
 from pathlib import Path
 
 import enkbayes as eb
@@ -79,12 +80,21 @@ def test_functions_fit_on_a_screen():
                 assert code <= 45, f"{path.name}: {node.name} has {code} lines"
 
 
-def test_public_names_are_documented_with_an_example_or_a_formula():
-    for name in eb.__all__:
-        thing = getattr(eb, name)
-        text = inspect.getdoc(thing)
-        assert text, name
-        assert len(text) > 40, name
+def test_every_public_name_has_a_runnable_example():
+    import enkbayes.nets
+
+    for module in (eb, enkbayes.nets):
+        for name in module.__all__:
+            assert ">>>" in (inspect.getdoc(getattr(module, name)) or ""), name
+
+
+def test_figures_of_the_readme_are_those_of_the_study():
+    results = json.loads((ROOT.parents[1] / "benchmarks/results/step_control.json").read_text())["two classes"]
+    text = " ".join((ROOT.parents[1] / "README.md").read_text().split())
+    medians = [f"{results[name]['steps, median']:g}" for name in ("MeanField", "Equilibrium")]
+    assert f"a median of {medians[0]} and {medians[1]} evaluations" in text
+    assert results["MeanField"]["converged"] == results["Equilibrium"]["converged"] == 1
+    assert results["MeanField"]["problems"] == 1000
 
 
 def test_version_is_stated_once():

@@ -16,6 +16,10 @@ class Categorical:
 
     With Lambda = diag(p) - p p', the moments are g = sum_n V_n' (pbar_n - t_n) and S = sum_n V_n' mu[Lambda]_n V_n,
     where V_n is (K, r). The K x K matrices mu[Lambda]_n are used one row at a time and never stored.
+
+    >>> import numpy as np
+    >>> Categorical(2).probabilities(np.asarray([[0.0, 0.0]])).tolist()
+    [[0.5, 0.5]]
     """
 
     outputs: int

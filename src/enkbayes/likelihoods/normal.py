@@ -13,7 +13,13 @@ from enkbayes.moments import Moments
 
 @dataclass(frozen=True)
 class Normal:
-    """Targets d ~ N(z, variance). The gradient is linear in z, so empirical and Gaussian averages coincide."""
+    """Targets d ~ N(z, variance). The gradient is linear in z, so empirical and Gaussian averages coincide.
+
+    >>> import enkbayes as eb
+    >>> problem = eb.Problem.create([[1.0], [1.0]], [1.0, 3.0], likelihood=Normal(variance=2.0))
+    >>> eb.run(problem, eb.Homotopy(steps=1)).mean.round(6).tolist()
+    [1.0]
+    """
 
     outputs: ClassVar[None] = None
     exact_closure: ClassVar[bool] = True

@@ -79,6 +79,13 @@ class Equilibrium:
         Largest number of evaluations, rejected trial steps included.
     batch : int, optional
         Mini-batches of so many rows, with tau_k = (k + 5)^(-0.7), for all of max_steps.
+
+    Examples
+    --------
+    >>> import enkbayes as eb
+    >>> problem = eb.Problem.create([[1.0], [2.0], [-1.0], [0.5]], [1, 1, 0, 0])
+    >>> eb.run(problem, Equilibrium(tol=1e-8)).info.residual < 1e-8
+    True
     """
 
     tau: float | None = None

@@ -37,6 +37,13 @@ class Homotopy:
     batch : int, optional
         Each step is one pass over a random partition of the data into batches, so that every datum has total weight
         exactly 1.
+
+    Examples
+    --------
+    >>> import enkbayes as eb
+    >>> problem = eb.Problem.create([[1.0], [2.0], [-1.0], [0.5]], [1, 1, 0, 0])
+    >>> eb.run(problem, Homotopy(steps=10)).info.time
+    1.0
     """
 
     steps: int = 20

@@ -59,6 +59,14 @@ class MeanField:
         Stop when the natural-gradient residual is below.
     max_steps : int
         Largest number of evaluations, rejected trial steps included.
+
+    Examples
+    --------
+    >>> import enkbayes as eb
+    >>> problem = eb.Problem.create([[1.0], [2.0], [-1.0], [0.5]], [1, 1, 0, 0])
+    >>> posterior = eb.run(problem, MeanField(), particles=10)
+    >>> posterior.info.converged, posterior.theta.shape
+    (True, (10, 1))
     """
 
     tol: float = 1e-6

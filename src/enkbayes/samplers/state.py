@@ -20,6 +20,14 @@ class State:
     weight of the Gaussian closure in the expectations; gaussian tells whether the particles are an affine image of
     Gaussian points; control belongs to the sampler, and owner is
     the sampler that made the state.
+
+    Examples
+    --------
+    >>> import enkbayes as eb
+    >>> problem = eb.Problem.create([[1.0], [2.0], [-1.0], [0.5]], [1, 1, 0, 0])
+    >>> *_, last = eb.iterate(problem, eb.Homotopy(steps=5))
+    >>> last.steps, last.finished
+    (5, True)
     """
 
     ensemble: AffineEnsemble

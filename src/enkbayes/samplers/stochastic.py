@@ -35,6 +35,13 @@ class StochasticSampler:
         Number of steps.
     correction : bool
         Whether to add the finite-size correction.
+
+    Examples
+    --------
+    >>> import enkbayes as eb
+    >>> problem = eb.Problem.create([[1.0], [2.0], [-1.0], [0.5]], [1, 1, 0, 0])
+    >>> eb.run(problem, StochasticSampler(max_steps=20), particles=50).theta.shape
+    (50, 1)
     """
 
     ds: float = 0.05

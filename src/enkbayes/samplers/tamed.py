@@ -41,6 +41,13 @@ class TamedHomotopy:
     diagonal : bool
         The paper's remark: keep only the diagonal of the matrix to be inverted. Unsafe for N > 4 D: the factor of the
         deviations is then about 1 - N / (2 D) for large ds, and the ensemble explodes. One-logit likelihoods only.
+
+    Examples
+    --------
+    >>> import enkbayes as eb
+    >>> problem = eb.Problem.create([[1.0], [2.0], [-1.0], [0.5]], [1, 1, 0, 0])
+    >>> eb.run(problem, TamedHomotopy(ds=0.01)).info.steps
+    100
     """
 
     ds: float = 1e-3
