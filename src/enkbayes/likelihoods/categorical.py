@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from enkbayes.arrays import Array, all_finite, epsilon, like, namespace, softmax
+from enkbayes.arrays import Array, all_finite, epsilon, like, namespace, softmax, symmetric
 from enkbayes.expectations import quasi_random_points
 from enkbayes.moments import Diverged, Moments
+
+WIDE = 5.0  # logits with this standard deviation get half of their curvature from each of two averages, see `closure`
 
 
 @dataclass(frozen=True)
@@ -32,16 +34,27 @@ class Categorical:
     def moments(self, logits: Array, V: Array, targets: Array, weights: Array | None) -> Moments:
         """Averages over the particles' logits (n, J, K); V is (n, K, r), targets are class numbers (n,)."""
         p, log_sum = softmax(logits)
-        return _softmax_moments(p, log_sum, namespace(logits).mean(logits, axis=1), V, targets, weights)
+        loss, g = _loss_and_gradient(p, log_sum, namespace(logits).mean(logits, axis=1), V, targets, weights)
+        return Moments(loss, g, _curvature(p, V, weights))
 
     def closure(self, mean_logits: Array, V: Array, targets: Array, weights: Array | None, refine: int = 0) -> Moments:
-        """The same sums for logits z_n ~ N(mean_logits_n, V_n V_n'), by whitened quasi-random points shared by all
-        data.
+        """The same sums for logits z_n ~ N(mean_logits_n, V_n V_n'), by whitened quasi-random points.
+
+        There are two ways to average the curvature, and each is accurate where the other is not: the mean of Lambda,
+        for narrow logits; and for wide ones, where Lambda is a spike at the class boundaries that few points hit, the
+        slope of the averaged loss in the covariance (Price: E[Hess] = 2 dE/dP), taken of the quadrature itself, which
+        needs probabilities only. Each datum blends them by the variance of its logits.
         """
-        if not all_finite(namespace(V).sum(V * V)):
+        xp = namespace(V)
+        variance = xp.sum(V * V, axis=(1, 2)) / V.shape[1]
+        if not all_finite(variance):
             raise Diverged("the variances of the logits are not finite")
-        p, log_sum = softmax(_gaussian_logits(mean_logits, V, refine))
-        return _softmax_moments(p, log_sum, mean_logits, V, targets, weights)
+        rule = _Quadrature.of(V, refine)
+        p, log_sum = softmax(rule.logits(mean_logits))
+        loss, g = _loss_and_gradient(p, log_sum, mean_logits, V, targets, weights)
+        w = xp.ones_like(variance) if weights is None else weights
+        wide = w * variance / (variance + WIDE**2)
+        return Moments(loss, g, _curvature(p, V, w - wide) + rule.curvature(p, wide))
 
     def loss(self, logits: Array, targets: Array, weights: Array | None) -> Array:
         """Return Psi (J,) of logits (n, J, K)."""
@@ -56,7 +69,7 @@ class Categorical:
 
     def predictive(self, mean_logits: Array, V: Array) -> Array:
         """Return E of the class probabilities (n, K) for Gaussian logits."""
-        return namespace(V).mean(softmax(_gaussian_logits(mean_logits, V))[0], axis=1)
+        return namespace(V).mean(softmax(_Quadrature.of(V).logits(mean_logits))[0], axis=1)
 
 
 def _one_hot(targets: Array, reference: Array) -> Array:
@@ -66,24 +79,28 @@ def _one_hot(targets: Array, reference: Array) -> Array:
     return xp.astype(targets[:, None] == classes, reference.dtype)
 
 
-def _softmax_moments(
+def _loss_and_gradient(
     p: Array, log_sum: Array, mean_logits: Array, V: Array, targets: Array, weights: Array | None
-) -> Moments:
-    """Return the moments from probabilities p (n, Q, K), log-sum-exps (n, Q), mean logits (n, K), V (n, K, r)."""
+) -> tuple[Array, Array]:
+    """Return E[Psi] and g = sum_n V_n' (pbar_n - t_n) from probabilities p (n, Q, K) and log-sum-exps (n, Q)."""
     xp = namespace(V)
-    pbar, t = xp.mean(p, axis=1), _one_hot(targets, p)
-    slope = pbar - t
+    t = _one_hot(targets, p)
+    slope = xp.mean(p, axis=1) - t
     loss = xp.mean(log_sum, axis=1) - xp.sum(mean_logits * t, axis=-1)
     if weights is not None:
         slope, loss = weights[:, None] * slope, weights * loss
-    g = xp.sum(xp.matmul(V.mT, slope[:, :, None]), axis=0)[:, 0]
-    curvature = _curvature_by_points if V.shape[-1] < V.shape[1] else _curvature_by_rows
-    return Moments(xp.sum(loss), g, curvature(p, pbar, V, weights))
+    return xp.sum(loss), xp.sum(xp.matmul(V.mT, slope[:, :, None]), axis=0)[:, 0]
 
 
-def _curvature_by_rows(p: Array, pbar: Array, V: Array, weights: Array | None) -> Array:
+def _curvature(p: Array, V: Array, weights: Array | None) -> Array:
+    """Return S = sum_n V_n' mu[Lambda]_n V_n by the cheaper of two ways."""
+    return (_curvature_by_points if V.shape[-1] < V.shape[1] else _curvature_by_rows)(p, V, weights)
+
+
+def _curvature_by_rows(p: Array, V: Array, weights: Array | None) -> Array:
     """Return S = sum_n V_n' mu[Lambda]_n V_n, one row of the mu[Lambda]_n at a time: cheapest for few classes."""
     xp = namespace(V)
+    pbar = xp.mean(p, axis=1)
     S = xp.zeros((V.shape[-1], V.shape[-1]), dtype=V.dtype, device=V.device)
     for k in range(V.shape[1]):
         row = -xp.matmul(p.mT, p[:, :, k][:, :, None])[:, :, 0] / p.shape[1]  # without the diagonal pbar_k
@@ -92,9 +109,10 @@ def _curvature_by_rows(p: Array, pbar: Array, V: Array, weights: Array | None) -
     return S
 
 
-def _curvature_by_points(p: Array, pbar: Array, V: Array, weights: Array | None) -> Array:
+def _curvature_by_points(p: Array, V: Array, weights: Array | None) -> Array:
     """Return S = sum_nk pbar_nk V_nk V_nk' - mean_q sum_n (V_n' p_nq)(V_n' p_nq)': cheapest for more classes than r."""
     xp = namespace(V)
+    pbar = xp.mean(p, axis=1)
     w = xp.ones_like(pbar[:, 0]) if weights is None else weights
     rank = V.shape[-1]
     flat = xp.reshape(V, (-1, rank))
@@ -102,18 +120,48 @@ def _curvature_by_points(p: Array, pbar: Array, V: Array, weights: Array | None)
     return flat.mT @ (xp.reshape(w[:, None] * pbar, (-1,))[:, None] * flat) - pulled.mT @ pulled
 
 
-def _gaussian_logits(mean_logits: Array, V: Array, refine: int = 0) -> Array:
-    """Return quasi-random logits (n, Q, K) with the mean (n, K) and covariance V_n V_n'.
+@dataclass(frozen=True, eq=False)
+class _Quadrature:
+    """Quasi-random logits z_nq = zbar_n + root_n x_q with covariance V_n V_n'.
 
-    The points live in the smaller of the two spaces: the r coordinates, or the K logits of each datum through the
-    Cholesky factor of their covariance, which then is no larger than V itself.
+    The points x live in the smaller of two spaces: the r coordinates (root = V, frame None), or the K logits of a
+    datum, with the Cholesky factor of their covariance as root (K x K, then no larger than V) and frame root^{-1} V.
     """
-    xp = namespace(V)
-    K, rank = V.shape[1:]
-    if rank < K:
-        return mean_logits[:, None, :] + xp.matmul(like(quasi_random_points(rank, 8 + 2 * refine), V), V.mT)
-    cov = xp.matmul(V, V.mT)
-    eye = xp.eye(K, dtype=V.dtype, device=V.device)
-    ridge = 4 * K * epsilon(V) * xp.sum(cov * eye, axis=(1, 2)) + xp.finfo(V.dtype).smallest_normal ** 0.5
-    root = xp.linalg.cholesky(cov + ridge[:, None, None] * eye)
-    return mean_logits[:, None, :] + xp.matmul(like(quasi_random_points(K, 8 + 2 * refine), V), root.mT)
+
+    points: Array
+    root: Array
+    frame: Array | None
+
+    @classmethod
+    def of(cls, V: Array, refine: int = 0) -> _Quadrature:
+        """Return the rule for V (n, K, r), with 2^(8 + 2 refine) points."""
+        xp = namespace(V)
+        K, rank = V.shape[1:]
+        points = like(quasi_random_points(min(K, rank), 8 + 2 * refine), V)
+        if rank < K:
+            return cls(points, V, None)
+        cov = xp.matmul(V, V.mT)
+        eye = xp.eye(K, dtype=V.dtype, device=V.device)
+        ridge = 4 * K * epsilon(V) * xp.sum(cov * eye, axis=(1, 2)) + xp.finfo(V.dtype).smallest_normal ** 0.5
+        root = xp.linalg.cholesky(cov + ridge[:, None, None] * eye)
+        return cls(points, root, xp.linalg.solve(root, V))
+
+    def logits(self, mean_logits: Array) -> Array:
+        """Return the logits (n, Q, K)."""
+        return mean_logits[:, None, :] + namespace(self.root).matmul(self.points, self.root.mT)
+
+    def curvature(self, p: Array, weights: Array) -> Array:
+        """Return S (r, r), twice the slope of sum_n mean_q Psi_n in the covariance of the coordinates.
+
+        With G = root' mean_q[p x'] a change dT of the basis moves the energy by tr(G dT), or, through the derivative
+        of the Cholesky factor, by tr(L dT') where L is the lower triangle of G, mirrored, in the frame of the datum.
+        """
+        xp = namespace(p)
+        G = xp.matmul(self.root.mT, xp.matmul(p.mT, self.points))
+        G = (weights / self.points.shape[0])[:, None, None] * G
+        if self.frame is None:
+            return symmetric(xp.sum(G, axis=0))
+        mirrored = xp.tril(G) + xp.tril(G, k=-1).mT
+        rank = self.frame.shape[-1]
+        flat = xp.reshape(self.frame, (-1, rank))
+        return flat.mT @ xp.reshape(xp.matmul(mirrored, self.frame), (-1, rank))

@@ -20,13 +20,14 @@ PATIENCE = 10  # trial steps without a clearly lower residual after which a stag
 @dataclass(frozen=True)
 class Stage:
     """A part of an adaptive run: the expectation (weight of the closure, and its fineness), whether energy judges the
-    steps, and the residual at which to move on.
+    steps, and the residual or number of steps at which to move on.
     """
 
     blend: float
     descend: bool
     until: float = 0.0
     refine: int = 0
+    limit: int | None = None
 
     @property
     def expectation(self) -> Expectation:
@@ -34,9 +35,11 @@ class Stage:
         return refined_closure(self.refine) if self.refine else blend(self.blend)
 
 
-WARM = Stage(blend=1.0, descend=True, until=1e-2)
-SETTLE = (Stage(1.0, descend=True), Stage(1.0, descend=True, refine=2))
-LINEAR = (WARM, Stage(0.0, descend=False), Stage(0.5, descend=False), *SETTLE)
+WARM = Stage(1.0, descend=True, until=1e-2)
+WARM_FINE = Stage(1.0, descend=True, until=1e-2, refine=2)
+SETTLE = (Stage(0.0, descend=False), Stage(0.5, descend=False), Stage(1.0, descend=True, refine=2))
+LINEAR = (WARM, *SETTLE)
+SOFTMAX = (replace(WARM, limit=30), WARM_FINE, *SETTLE)  # coarse quadrature has kinks that can slow it down
 NONLINEAR = (Stage(0.0, descend=True), Stage(0.0, descend=False))
 
 
@@ -50,6 +53,7 @@ class Control:
     stage: int
     start: AffineEnsemble
     best: float
+    since: int = 0
     stale: int = 0
 
 
@@ -139,14 +143,15 @@ class Equilibrium:
         """Move on to the next stage when this one has done its work or given up."""
         stages = _stages(problem)
         stage, last = stages[control.stage], control.stage + 1 == len(stages)
-        given_up = control.point.stuck or (control.stale >= PATIENCE and not stage.descend)
+        overdue = stage.limit is not None and state.steps - control.since >= stage.limit
+        given_up = control.point.stuck or overdue or (control.stale >= PATIENCE and not stage.descend)
         if not last and (given_up or control.point.residual < stage.until):
             start = control.point.ensemble if stage.descend else control.start
             point = evaluate(problem, start, stages[control.stage + 1].expectation)
-            control = Control(point, control.stage + 1, start, point.residual)
+            control = Control(point, control.stage + 1, start, point.residual, since=state.steps)
             return self._follow(problem, replace(state, steps=state.steps + 1), control)
         state = replace(state, blend=stage.blend, control=control)
-        return self._judge(state, control.point, final=stage is not WARM, stuck=last and given_up)
+        return self._judge(state, control.point, final=not stage.until, stuck=last and given_up)
 
     def _judge(self, state: State, point: Relaxation, *, final: bool = True, stuck: bool = False) -> State:
         """Put the point into the state and decide whether the run ends; the point is the control of a fixed-tau run."""
@@ -190,7 +195,9 @@ def frozen_flow(ensemble: AffineEnsemble, point: Relaxation, tau: float) -> Affi
 
 
 def _stages(problem: Problem) -> tuple[Stage, ...]:
-    return LINEAR if isinstance(problem.model, LinearLogits) else NONLINEAR
+    if not isinstance(problem.model, LinearLogits):
+        return NONLINEAR
+    return LINEAR if problem.likelihood.exact_closure else SOFTMAX
 
 
 def _blended(weight: float, particles: int) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,33 +12,21 @@ from enkbayes.expectations import closure, refined_closure
 from enkbayes.gaussian import standard_points
 from enkbayes.problem import Problem
 from enkbayes.samplers.checks import check_count, check_tolerance
-from enkbayes.samplers.relaxation import NEAR, Relaxation, evaluate, try_step
+from enkbayes.samplers.relaxation import Relaxation, evaluate, try_step
 from enkbayes.samplers.state import State
 
-PATIENCE = 10  # trial steps near the equilibrium without a clearly lower residual
+COARSE_STEPS = 30  # a quadrature that has not settled by then has kinks that slow it down; a finer one has fewer
 FINEST = 2  # softmax quadrature goes up to 4**2 times its usual number of points
-QUADRATURE = 1e-2  # residual under a finer rule, in posterior sds, that is taken as a sign of accurate expectations
+ACCURATE = 1e-2  # residual under a finer rule, in posterior sds, that shows the quadrature to be fine enough
 
 
 @dataclass(frozen=True, eq=False)
 class Control:
-    """Where a run is: its point, how fine the quadrature is and may become, and how long nothing improved.
-
-    `descend` is given up, for steps that lower the residual, when the finest quadrature gets stuck.
-    """
+    """Where a run is: its point, how fine the quadrature of its expectations is, and since which step."""
 
     point: Relaxation
-    finest: int
     refine: int = 0
-    best: float = math.inf
-    stale: int = 0
-    descend: bool = True
-
-    @property
-    def stalled(self) -> bool:
-        """Whether errors of the quadrature, rather than the step, seem to keep the residual from falling."""
-        stale = self.stale >= PATIENCE and self.point.residual < NEAR
-        return self.finest > 0 and self.descend and (self.point.stuck or stale)
+    since: int = 0
 
 
 @dataclass(frozen=True)
@@ -86,46 +73,59 @@ class MeanField:
         if ensemble.rank < problem.dim:
             points = standard_points(ensemble.size, problem.dim, np.random.default_rng((seed, 0)))
             ensemble = AffineEnsemble(ensemble.mean, problem.prior.dense_root, like(points, ensemble.mean))
-        finest = 0 if problem.likelihood.exact_closure else FINEST
-        return self._judge(
-            problem, State(ensemble, seed, blend=1.0), Control(evaluate(problem, ensemble, closure), finest)
-        )
+        return self._judge(problem, State(ensemble, seed, blend=1.0), Control(evaluate(problem, ensemble, closure)))
 
     def step(self, problem: Problem, state: State) -> State:
-        """One trial step of the accelerated relaxation with ELBO backtracking; finer quadrature when it stalls."""
-        state, control = replace(state, steps=state.steps + 1), state.control
-        if control.stalled:
-            return self._judge(problem, state, _finer(problem, control))
-        expectation = refined_closure(control.refine)
-        point, _ = try_step(problem, control.point, expectation, descend=control.descend)
-        improved = point.residual < 0.9 * control.best
-        best, stale = (point.residual, 0) if improved else (control.best, control.stale + 1)
-        return self._judge(problem, state, replace(control, point=point, best=best, stale=stale))
+        """One trial step of the accelerated relaxation with ELBO backtracking."""
+        control: Control = state.control
+        point, _ = try_step(problem, control.point, refined_closure(control.refine), descend=True)
+        return self._judge(problem, replace(state, steps=state.steps + 1), replace(control, point=point))
 
     def _judge(self, problem: Problem, state: State, control: Control) -> State:
-        """Put the point into the state, decide whether the run ends, and check the quadrature when it does."""
+        """Put the point into the state and decide whether the run ends, or goes on with a finer quadrature."""
         point = control.point
         state = replace(state, ensemble=point.ensemble, residual=point.residual, control=control)
         if point.residual < tolerance(self.tol, point.ensemble.mean):
-            if control.refine >= control.finest:
-                return replace(state, finished=True, converged=True)
-            finer = _finer(problem, control)
-            if finer.point.residual < QUADRATURE:
-                return replace(state, finished=True, converged=True)
-            return replace(state, residual=finer.point.residual, control=finer)
+            return self._verify(problem, state, control)
         if state.steps >= self.max_steps:
             message = f"residual {point.residual:.1e} after {state.steps} steps; raise max_steps or tol"
             return replace(state, finished=True, message=message)
-        if point.stuck and not control.stalled:
+        if point.stuck:
             message = (
                 f"no step lowers the residual {point.residual:.1e} any more; scale the features or narrow the prior"
             )
             return replace(state, finished=True, message=message)
+        if not _finest(problem, control) and state.steps - control.since >= COARSE_STEPS:
+            return _refined(state, control, _finer(problem, control))
         return state
 
+    def _verify(self, problem: Problem, state: State, control: Control) -> State:
+        """Look at a converged point through a finer quadrature, where the likelihood has no exact rule."""
+        if _finest(problem, control):
+            return replace(state, finished=True, converged=True, message=_doubt(problem, control))
+        finer = _finer(problem, control)
+        if finer.residual < ACCURATE:
+            return replace(state, finished=True, converged=True)
+        return _refined(state, control, finer)
 
-def _finer(problem: Problem, control: Control) -> Control:
-    """Return the same point under a finer quadrature; under the finest, with steps that need not lower the energy."""
-    refine = min(control.refine + 1, control.finest)
-    point = evaluate(problem, control.point.ensemble, refined_closure(refine))
-    return Control(point, control.finest, refine, point.residual, descend=refine > control.refine)
+
+def _finest(problem: Problem, control: Control) -> bool:
+    return problem.likelihood.exact_closure or control.refine == FINEST
+
+
+def _finer(problem: Problem, control: Control) -> Relaxation:
+    return evaluate(problem, control.point.ensemble, refined_closure(control.refine + 1))
+
+
+def _doubt(problem: Problem, control: Control) -> str:
+    """Return a sentence when even the finest quadrature is not accurate, as its difference from a coarser one shows."""
+    if problem.likelihood.exact_closure:
+        return ""
+    coarser = evaluate(problem, control.point.ensemble, refined_closure(control.refine - 1)).residual
+    if coarser < 10 * ACCURATE:
+        return ""
+    return f"logits are spread so widely that expectations may be off by {coarser:.1g} posterior sds; narrow the prior"
+
+
+def _refined(state: State, control: Control, finer: Relaxation) -> State:
+    return replace(state, residual=finer.residual, control=Control(finer, control.refine + 1, state.steps))
