@@ -139,7 +139,8 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         The first call (before any `fit`) announces all classes, also those that later batches bring; without `classes`
         they are those of its y. The Gaussian between two batches is an approximation: with rows in random order ten
         batches differ from one fit by less than .01 in mean predicted probability on data such as breast cancer, wine
-        and digits (by .01 to .02 on iris, with its 15 rows a batch), but batches sorted by class can differ by .1.
+        and digits (about .01 on iris, with its 15 rows a batch), but batches sorted by class can differ by .1 and more
+        (`benchmarks/sequential.py` prints the table).
 
         With particles <= P parameters the ensemble's covariance is singular and no prior, so
         the update is then made by `MeanField`, whose covariance has full rank; it needs memory for a P x P matrix.

@@ -22,8 +22,7 @@ from enkbayes.samplers import FROM_PRIOR, Equilibrium, Sampler
 
 SETTLED = Equilibrium(tol=5e-2)
 """The default sampler. The slopes of a ReLU network jump where a unit switches on for a datum and a particle, so the
-residual of the equilibrium of J particles has a floor: .02 to .03 for 100 particles on the two-moons network, where the
-confidence far away changes by less than .002 once the residual is below .3."""
+residual of the equilibrium of J particles has a floor of a few per cent, and a sharper tolerance would never be met."""
 
 
 class BayesianNetwork(PosteriorModule):
