@@ -22,6 +22,7 @@ from enkbayes.problem import Problem
 from enkbayes.run import run
 from enkbayes.samplers import BY_NAME, FROM_PRIOR, MeanField, Sampler
 from enkbayes.storage import write
+from enkbayes.trust import Trust, assess
 
 FLOATS = (np.float64, np.float32)
 Array = np.ndarray[Any, Any]
@@ -179,6 +180,19 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         features = self._features(X)
         return self.posterior_.predict_uncertainty(features)
 
+    def assess(self, X: Any, y: Any, sample_weight: Any = None) -> Trust:
+        """Return how far to trust the posterior of a `fit` to these very data: a verdict, a sentence, and figures.
+
+        >>> from sklearn.datasets import load_wine
+        >>> from sklearn.preprocessing import scale
+        >>> X, y = load_wine(return_X_y=True)
+        >>> clf = EnsembleClassifier(random_state=0).fit(scale(X), y)
+        >>> clf.assess(scale(X), y).verdict in ("good", "usable", "do not trust")
+        True
+        """
+        features = self._features(X)
+        return assess(self._problem(features, np.asarray(y), self.classes_, sample_weight), self.posterior_)
+
     def save(self, path: str | Path, *, preprocessing: Mapping[str, Any] | None = None) -> None:
         """Write the fitted classifier to one `.safetensors` file; `enkbayes.load` reads it.
 
@@ -215,7 +229,7 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     @property
     def trust_(self) -> Any:
         """The trust verdict, once this version computes it."""
-        raise AttributeError("trust_ is not available in this version; posterior_.info tells how the run went")
+        raise AttributeError("trust_ is not available in this version; assess(X, y) gives the verdict")
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -27,6 +27,7 @@ LAYERS = [
     "informed",
     "exports",
     "metrics",
+    "trust",
     "priors",
     "fingerprint",
     "header",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -63,8 +64,10 @@ def fit(
         random_state=seed,
         progress=speech.lively,
     )
+    features = preprocessing.transform(table)
     with warnings_as_notes(speech):
-        classifier.fit(preprocessing.transform(table), labels)
+        classifier.fit(features, labels)
+    trust = classifier.assess(features, labels)
     # whether someone watched is no property of the model
     classifier.set_params(progress=False).save(out, preprocessing=preprocessing.to_json())
     for name, reason in preprocessing.left_out:
@@ -72,6 +75,7 @@ def fit(
     for note in preprocessing.notes:
         speech.note(note)
     facts = _facts(classifier, preprocessing, table.rows) | {
+        "trust": asdict(trust),
         "seconds": time.perf_counter() - started,
         "file": str(out),
     }
@@ -119,6 +123,7 @@ def _shown(facts: dict[str, Any]) -> dict[str, str]:
         "steps": text(facts["steps"]),
         "residual": text(facts["residual"]),
         "converged": text(facts["converged"]) if facts["converged"] else f"no: {facts['message']}",
+        "trust": f"{facts['trust']['verdict']}: {facts['trust']['sentence']}",
         "seconds": f"{facts['seconds']:.2f}",
         "file": facts["file"],
     }
