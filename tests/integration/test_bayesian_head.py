@@ -406,3 +406,11 @@ import enkbayes.nets
         "ImportError: enkbayes.nets needs PyTorch, which is not installed; run: pip install enkbayes[torch]"
     )
     assert done.stderr.count("Traceback") == 1
+
+
+def test_an_empty_loader_is_one_sentence():
+    model = nn.Sequential(nn.Linear(2, 4), nn.ReLU(), nn.Linear(4, 2))
+    with pytest.raises(ValueError, match="yields no batches"):
+        BayesianHead.fit(model, [], progress=False)
+    with pytest.raises(ValueError, match="yields no batches"):
+        BayesianHead.fit(model, [], features=model[:2], progress=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import chain
 from typing import Any, Self
 
 import numpy as np
@@ -101,20 +102,13 @@ class BayesianHead(PosteriorModule):
         reader = Reader(inputs, labels, device_of(model))
         body = frozen_copy(model) if features is None else encoder(features, model)
         known = Layer.of(linear_layer(model, layer)) if features is not None and layer is not None else None
-        rows: list[torch.Tensor] = []
-        numbers: list[np.ndarray[Any, Any]] = []
+        pairs = map(reader, shown(loader, "Features", enabled=progress))
         with torch.no_grad():
-            for batch in shown(loader, "Features", enabled=progress):
-                x, y = reader(batch)
-                if features is None and not rows:
-                    known, body = behead(body, x, layer)
-                found = call(body, x)
-                if features is not None or known is None:
-                    found = _features(found, known)
-                found = found.reshape(-1, found.shape[-1] if known is None else known.weight.shape[1])
-                rows.append(found.to(torch.promote_types(found.dtype, torch.float32)))
-                numbers.append(y)
-        problem = _problem(torch.cat(rows), np.concatenate(numbers), known, prior_precision, intercept_precision, prior)
+            if features is None:
+                body, known, found, numbers = _without_last_layer(body, pairs, layer)
+            else:
+                found, numbers = _gather((_features(call(body, x), known), y) for x, y in pairs)
+        problem = _problem(found, numbers, known, prior_precision, intercept_precision, prior)
         theta = None
         if known is not None and not isinstance(sampler, FROM_PRIOR):
             theta = around_trained_weights(problem, known, particles, seed)
@@ -163,6 +157,31 @@ class BayesianHead(PosteriorModule):
         return self.likelihood.probabilities(self.map.particle_logits(features, ensemble.theta)).mean(dim=1)
 
     _seen = features
+
+
+Pairs = Iterable[tuple[Any, np.ndarray[Any, Any]]]
+
+
+def _without_last_layer(
+    model: nn.Module, pairs: Pairs, name: str | None
+) -> tuple[nn.Module, Layer, torch.Tensor, np.ndarray[Any, Any]]:
+    """Return the model without its last layer, found on the first batch, that layer, and features and labels."""
+    pairs = iter(pairs)
+    first = next(pairs, None)
+    if first is None:
+        raise ValueError("the loader yields no batches; expected at least one")
+    layer, body = behead(model, first[0], name)
+    width = layer.weight.shape[1]
+    features, labels = _gather((call(body, x).reshape(-1, width), y) for x, y in chain([first], pairs))
+    return body, layer, features, labels
+
+
+def _gather(pairs: Pairs) -> tuple[torch.Tensor, np.ndarray[Any, Any]]:
+    """Return all features (N, D), in single precision at least, and all labels (N,)."""
+    collected = [(found.to(torch.promote_types(found.dtype, torch.float32)), y) for found, y in pairs]
+    if not collected:
+        raise ValueError("the loader yields no batches; expected at least one")
+    return torch.cat([found for found, _ in collected]), np.concatenate([y for _, y in collected])
 
 
 def _features(found: Any, layer: Layer | None) -> torch.Tensor:
