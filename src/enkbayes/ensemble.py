@@ -73,6 +73,13 @@ class AffineEnsemble:
         root = math.sqrt(theta.shape[0])
         return cls(mean, vt[:rank, :].mT * (s[:rank] / root), u[:, :rank] * root)
 
+    @classmethod
+    def point(cls, mean: Array) -> AffineEnsemble:
+        """Return the ensemble of one particle, which spans nothing: a point estimate (P,)."""
+        xp = namespace(mean)
+        nothing = xp.zeros((mean.shape[0], 0), dtype=mean.dtype, device=mean.device)
+        return cls(mean, nothing, xp.zeros((1, 0), dtype=mean.dtype, device=mean.device))
+
     @property
     def rank(self) -> int:
         """The dimension r of the affine space in which the particles live."""

@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from enkbayes.fingerprint import fingerprint
 from enkbayes.header import Artefact
+from enkbayes.labels import announced
 from enkbayes.posterior import Posterior, Uncertainty
 from enkbayes.priors import weight_prior
 from enkbayes.problem import Problem
@@ -149,7 +150,7 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         first = not hasattr(self, "posterior_")
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64, reset=first)
         check_classification_targets(y)
-        known = self._announced(y, classes, first=first)
+        known = announced(y, classes, None if first else self.classes_)
         problem, before = self._problem(X, y, known, sample_weight), ""
         if not first:
             ensemble = self.posterior_.ensemble.to(problem.prior.mean)
@@ -262,23 +263,6 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         prior = weight_prior(X.shape[1], outputs, self.prior_precision, self.prior_mean)
         intercept = 1 / self.intercept_precision if self.fit_intercept else None
         return Problem.create(X, y, prior, intercept=intercept, weights=weights, classes=classes)
-
-    def _announced(self, y: Array, classes: Any, *, first: bool) -> Array:
-        """Return all classes of a sequence of batches, and check that this batch keeps to them."""
-        known = np.unique(y if classes is None else classes) if first else self.classes_
-        if not first and classes is not None and not np.array_equal(np.unique(classes), known):
-            raise ValueError(
-                f"classes is {np.unique(classes).tolist()}; expected {known.tolist()} as on the first call"
-            )
-        strangers = np.setdiff1d(y, known)
-        if len(strangers):
-            raise ValueError(
-                f"y has the class {strangers.tolist()[0]!r}, which is not among {known.tolist()}; "
-                "announce all classes on the first call of partial_fit by classes=[...]"
-            )
-        if len(known) < 2:
-            raise ValueError(f"the first batch has the single class {known[0]}; pass classes=[...] with all classes")
-        return known
 
     def _warm_theta(self, problem: Problem, sampler: Sampler) -> Array | None:
         """Return the particles of the fit before, if they fit this problem."""

@@ -46,6 +46,28 @@ def encode(labels: Any, size: int, classes: Any = None) -> tuple[np.ndarray[Any,
     return numbers, known
 
 
+def announced(labels: Any, classes: Any, before: Any) -> np.ndarray[Any, Any]:
+    """Return all classes of a sequence of batches, and check that this batch keeps to those of the batches before.
+
+    `before` is None for the first batch, which announces them by `classes` or by its labels.
+
+    >>> announced([1, 0], [0, 1, 2], None).tolist()
+    [0, 1, 2]
+    """
+    known = np.unique(labels if classes is None else classes) if before is None else np.asarray(before)
+    if before is not None and classes is not None and not np.array_equal(np.unique(classes), known):
+        raise ValueError(f"classes is {np.unique(classes).tolist()}; expected {known.tolist()} as on the first call")
+    strangers = np.setdiff1d(labels, known)
+    if len(strangers):
+        raise ValueError(
+            f"y has the class {strangers.tolist()[0]!r}, which is not among {known.tolist()}; "
+            "announce all classes on the first call of partial_fit by classes=[...]"
+        )
+    if len(known) < 2:
+        raise ValueError(f"the first batch has the single class {known[0]}; pass classes=[...] with all classes")
+    return known
+
+
 def real_targets(labels: Any, size: int) -> np.ndarray[Any, Any]:
     """Return real targets (N,) for the Normal likelihood."""
     values = _vector(labels, "labels", size)

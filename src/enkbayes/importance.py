@@ -1,0 +1,62 @@
+"""Importance weights: how far the true posterior is from the Gaussian that was fitted to it.
+
+Fresh draws theta of the fitted Gaussian q have
+
+    log w = log p(data | theta) + log prior(theta) - log q(theta),
+
+whose average weight is the evidence. Two figures judge them: their effective sample size, and the shape k-hat of their
+tail (Pareto-smoothed importance sampling, by ArviZ where it is installed). Either alone misleads: the tail of weights
+that are all close to 1 is noise.
+"""
+
+from __future__ import annotations
+
+import math
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+
+from enkbayes.arrays import like, namespace, row_slices, to_numpy
+from enkbayes.posterior import Posterior
+from enkbayes.problem import Problem
+
+GROUP = 250  # draws whose logits are held at a time
+
+
+def log_weights(problem: Problem, posterior: Posterior, draws: int, seed: int) -> np.ndarray[Any, Any]:
+    """Return the log importance weights (draws,) of fresh draws from the posterior's Gaussian.
+
+    Their average weight is the evidence when the Gaussian spans all parameters; otherwise they are known up to a
+    factor, which is all that the two figures below need.
+    """
+    ensemble = posterior.ensemble
+    xp = namespace(ensemble.mean)
+    z = np.random.default_rng((seed, 3)).standard_normal((draws, ensemble.rank))
+    volume = float(xp.sum(xp.log(xp.linalg.svdvals(ensemble.basis))))  # log |basis basis'| / 2
+    parts = []
+    for rows in row_slices(draws, GROUP):
+        theta = ensemble.mean + like(z[rows], ensemble.mean) @ ensemble.basis.mT
+        log_q = -np.sum(z[rows] ** 2, axis=1) / 2 - ensemble.rank / 2 * math.log(2 * math.pi) - volume
+        parts.append(to_numpy(problem.prior.log_density(theta) - problem.loss(theta)).astype(np.float64) - log_q)
+    return np.concatenate(parts)
+
+
+def effective_share(log_weights: np.ndarray[Any, Any]) -> float:
+    """Return the effective sample size of weighted draws as a share of their number.
+
+    >>> effective_share(np.zeros(10))
+    1.0
+    """
+    w = np.exp(log_weights - np.max(log_weights))
+    return float(w.sum() ** 2 / np.sum(w**2) / len(w))
+
+
+def tail_shape(log_weights: np.ndarray[Any, Any]) -> float:
+    """Return k-hat by ArviZ, NaN where it is not installed."""
+    if find_spec("arviz") is None:
+        return math.nan
+    import arviz
+
+    psis = getattr(arviz, "psislw", None)
+    return math.nan if psis is None else float(psis(log_weights.copy())[1])
