@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import enkbayes as eb
-from enkbayes import trust
+from enkbayes import importance, trust
 from oracles.problems import logistic_data, method_problem
 
 
@@ -36,7 +36,7 @@ def test_figures_are_those_of_method():
 
 
 def test_without_arviz_the_effective_share_decides(monkeypatch):
-    monkeypatch.setattr(trust, "find_spec", lambda name: None)
+    monkeypatch.setattr(importance, "find_spec", lambda name: None)
     verdicts = {}
     for name in ("T1", "T4"):
         problem = method_problem(name)
