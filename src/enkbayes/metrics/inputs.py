@@ -52,7 +52,7 @@ def labelled(proba: Any, targets: Any) -> tuple[Vector, Vector]:
 
     >>> labelled([0.2], [3])
     Traceback (most recent call last):
-    ValueError: targets run from 3 to 3; expected class numbers from 0 to 1, one for each column of proba
+    ValueError: targets run from 3 to 3; expected 0 to 1, one for each column of proba
     """
     p, d = probabilities(proba), to_numpy(targets)
     if d.shape != p.shape[:1] or len(p) == 0:
@@ -65,8 +65,7 @@ def labelled(proba: Any, targets: Any) -> tuple[Vector, Vector]:
         )
     if d.min() < 0 or d.max() >= p.shape[1]:
         raise ValueError(
-            f"targets run from {d.min():g} to {d.max():g}; "
-            f"expected class numbers from 0 to {p.shape[1] - 1}, one for each column of proba"
+            f"targets run from {d.min():g} to {d.max():g}; expected 0 to {p.shape[1] - 1}, one for each column of proba"
         )
     return p, d.astype(int)
 

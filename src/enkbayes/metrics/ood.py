@@ -75,9 +75,11 @@ def ood_separation(known: Any, strange: Any) -> OodScores:
 
 
 def _scores(score: Any, what: str) -> Vector:
-    score = np.asarray(to_numpy(score), dtype=np.float64)
-    if score.ndim != 1 or len(score) == 0:
-        raise ValueError(f"the {what} scores have shape {score.shape}; expected (n,) with at least one row")
-    if not np.all(np.isfinite(score)):
+    x: Vector = np.asarray(to_numpy(score), dtype=np.float64)
+    if x.ndim != 1:
+        raise ValueError(f"the {what} scores have shape {x.shape}; expected (n,), one score for each row")
+    if len(x) == 0:
+        raise ValueError(f"there are 0 {what} rows; expected at least one")
+    if not np.all(np.isfinite(x)):
         raise ValueError(f"the {what} scores contain NaN or infinite values; drop those rows first")
-    return score
+    return x

@@ -108,7 +108,7 @@ def brier_decomposition(proba: Any, targets: Any, bins: int = 15) -> BrierParts:
     edge. With n_b rows in bin b, their mean forecast f_b, the share o_b of them that are of class k, and the overall
     share o,
 
-        reliability = sum_b n_b / n (f_b - o_b)^2,    resolution = sum_b n_b / n (o_b - o)^2,    uncertainty = o (1 - o),
+        reliability = sum_b n_b / n (f_b - o_b)^2,  resolution = sum_b n_b / n (o_b - o)^2,  uncertainty = o (1 - o),
 
     and within = mean of (p - f_b)^2 - 2 (p - f_b) (d - o_b), the within-bin variance and covariance, d being 1 for rows
     of class k and 0 for others. All are summed over the classes.
