@@ -7,30 +7,20 @@ lightness alone, classes differ in colour and in marker.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+from enkbayes.plots.style import INK, Vector, require_matplotlib
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Vector = np.ndarray[Any, Any]
-
 # blue from light to dark; orange and white of the Okabe-Ito set stand out on every shade of it
 SHADES = ("#f7fbff", "#d6e6f4", "#abd0e6", "#6aaed6", "#3787c0", "#105ba4", "#08306b")
 CLASS_COLOURS = ("#E69F00", "#FFFFFF")
 MARKERS = ("o", "^")
-INK = "#222222"
-
-
-def require_matplotlib() -> Any:
-    """Return matplotlib.figure, whose figures belong to no window, or say how to install it."""
-    try:
-        import matplotlib.figure
-    except ImportError:
-        raise ImportError("pictures need matplotlib; install it with pip install 'enkbayes[plots]'") from None
-    return matplotlib.figure
 
 
 def grid(centre: Vector, reach: float, points: int = 200) -> tuple[Vector, Vector]:
