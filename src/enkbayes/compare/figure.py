@@ -1,0 +1,46 @@
+"""The figure of a comparison: reliability diagrams side by side."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from enkbayes.compare.results import Comparison
+from enkbayes.plots import reliability_diagram, require_matplotlib
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+COLUMNS = 4
+
+
+def reliability_figure(found: Comparison, bins: int = 10) -> Figure:
+    """Return a figure with a reliability diagram for each method, of the test rows of all splits together.
+
+    Examples
+    --------
+    >>> import enkbayes as eb
+    >>> from enkbayes.baselines import Ensemble
+    >>> from enkbayes.compare import compare, standardised_splits
+    >>> from sklearn.datasets import load_wine
+    >>> X, y = load_wine(return_X_y=True)
+    >>> method = Ensemble("mean-field", eb.MeanField())
+    >>> found = compare(standardised_splits(X, y), [method], classes=3, yardstick=method)
+    >>> len(reliability_figure(found).axes)
+    1
+    """
+    names = list(found.proba)
+    if not names:
+        raise ValueError("no method worked on every split, so there is nothing to draw")
+    columns = min(len(names), COLUMNS)
+    rows = -(-len(names) // columns)
+    figure: Figure = require_matplotlib().Figure(figsize=(3.4 * columns + 0.4, 3.6 * rows + 0.3), layout="constrained")
+    grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
+    for i, ax in enumerate(grid.flat):
+        if i >= len(names):
+            ax.set_axis_off()
+            continue
+        reliability_diagram(ax, found.proba[names[i]], found.targets, name=names[i], bins=bins)
+        ax.set_xlabel("confidence" if i + columns >= len(names) else "")
+        ax.set_ylabel("accuracy" if i % columns == 0 else "")
+        ax.set_title(f"{names[i]}\nECE {found.row(names[i]).ece.mean:.3f}", fontsize=11, pad=30)
+    return figure
