@@ -57,6 +57,16 @@ class LinearMap:
         logits = self.project(features, theta.mT)
         return logits if self.outputs is None else logits.mT
 
+    def pull_back(self, features: Array, slope: Array) -> Array:
+        """Return the gradients (J, P) of a loss whose slopes in the particles' logits are (n, J) or (n, J, K)."""
+        xp = namespace(slope)
+        n, J, K = slope.shape[0], slope.shape[1], self.outputs or 1
+        flat = xp.reshape(slope, (n, J * K))
+        columns = features.T @ flat
+        if self.intercept:
+            columns = xp.concat([columns, xp.sum(flat, axis=0)[None, :]], axis=0)
+        return xp.reshape(xp.moveaxis(xp.reshape(columns, (-1, J, K)), 1, 0), (J, self.dim))
+
     def gaussian_logits(self, features: Array, ensemble: AffineEnsemble) -> tuple[Array, Array]:
         """Return the mean logits (n,) or (n, K) and the logits V (n, r) or (n, K, r) of the basis."""
         columns = namespace(ensemble.mean).concat([ensemble.mean[:, None], ensemble.basis], axis=1)
@@ -110,6 +120,19 @@ class LinearLogits:
             )
 
         return reduce(add, map(part, row_slices(self.size, self.chunk)))
+
+    def loss_and_gradient(
+        self, theta: Array, likelihood: Likelihood, targets: Array, weights: Array | None
+    ) -> tuple[Array, Array]:
+        """Return Psi (J,) and its gradient (J, P) at the particles theta (J, P), in one pass over the features."""
+        loss: Any = 0.0
+        gradient: Any = 0.0
+        for rows in row_slices(self.size, self.chunk):
+            features = self.features[rows, :]
+            part = (self.map.particle_logits(features, theta), targets[rows], _rows(weights, rows))
+            loss = loss + likelihood.loss(*part)
+            gradient = gradient + self.map.pull_back(features, likelihood.slope(*part))
+        return loss, gradient
 
     def subset(self, rows: np.ndarray[Any, Any]) -> LinearLogits:
         """Return the same map on some of the rows."""
@@ -173,6 +196,22 @@ class NonlinearLogits:
     def loss(self, theta: Array, likelihood: Likelihood, targets: Array, weights: Array | None) -> Array:
         """Return Psi (J,) of the particles theta (J, P)."""
         return likelihood.loss(self.logits(theta), targets, weights)
+
+    def loss_and_gradient(
+        self, theta: Array, likelihood: Likelihood, targets: Array, weights: Array | None
+    ) -> tuple[Array, Array]:
+        """Return Psi (J,) and its gradient (J, P), one particle's Jacobian (N, P) or (N, K, P) at a time."""
+        if self.jacobian is None:
+            raise ValueError("the gradient of nonlinear logits needs their Jacobian; pass jacobian= to the problem")
+        xp = namespace(theta)
+        F = self.logits(theta)
+        slope = likelihood.slope(F, targets, weights)
+        tangents = xp.eye(self.dim, dtype=theta.dtype, device=theta.device)
+        rows = []
+        for j in range(theta.shape[0]):
+            jacobian = xp.reshape(self.jacobian(theta[j : j + 1, :], tangents), (-1, self.dim))
+            rows.append(xp.reshape(slope[:, j, ...], (-1,)) @ jacobian)
+        return likelihood.loss(F, targets, weights), xp.stack(rows)
 
     def nonlinearity(self, ensemble: AffineEnsemble) -> float:
         """Return ||F - Fbar - V points'|| / ||F - Fbar||: 0 for linear logits, 1 when the slope explains nothing.

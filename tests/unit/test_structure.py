@@ -18,6 +18,7 @@ LAYERS = [
     "logits",
     "labels",
     "problem",
+    "map_estimate",
     "samplers",
     "posterior",
     "start",

@@ -39,6 +39,9 @@ class Likelihood(Protocol):
     def loss(self, logits: Array, targets: Array, weights: Array | None) -> Array:
         """Return the negative log-likelihood Psi of each particle, (J,), from logits (n, J)."""
 
+    def slope(self, logits: Array, targets: Array, weights: Array | None) -> Array:
+        """Return dPsi/dz of each particle's logits: (n, J) from logits (n, J)."""
+
     def probabilities(self, logits: Array) -> Array:
         """Return class probabilities (..., K) of logits (...) or (..., K)."""
 

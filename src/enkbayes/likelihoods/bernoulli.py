@@ -46,6 +46,11 @@ class Bernoulli:
         terms = softplus(logits) - targets[:, None] * logits
         return namespace(logits).sum(terms if weights is None else weights[:, None] * terms, axis=0)
 
+    def slope(self, logits: Array, targets: Array, weights: Array | None) -> Array:
+        """Return y - d (n, J) for logits (n, J)."""
+        slope = sigmoid(logits) - targets[:, None]
+        return slope if weights is None else weights[:, None] * slope
+
     def probabilities(self, logits: Array) -> Array:
         """Return (..., 2) for logits (...)."""
         return namespace(logits).stack([sigmoid(-logits), sigmoid(logits)], axis=-1)

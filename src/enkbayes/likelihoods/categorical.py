@@ -63,6 +63,11 @@ class Categorical:
         terms = log_sum - xp.sum(logits * _one_hot(targets, logits)[:, None, :], axis=-1)
         return xp.sum(terms if weights is None else weights[:, None] * terms, axis=0)
 
+    def slope(self, logits: Array, targets: Array, weights: Array | None) -> Array:
+        """Return p - t (n, J, K) for logits (n, J, K)."""
+        slope = softmax(logits)[0] - _one_hot(targets, logits)[:, None, :]
+        return slope if weights is None else weights[:, None, None] * slope
+
     def probabilities(self, logits: Array) -> Array:
         """Return (..., K) for logits (..., K)."""
         return softmax(logits)[0]

@@ -56,6 +56,11 @@ class Normal:
         terms = ((logits - targets[:, None]) ** 2 / self.variance + math.log(2 * math.pi * self.variance)) / 2
         return namespace(logits).sum(terms if weights is None else weights[:, None] * terms, axis=0)
 
+    def slope(self, logits: Array, targets: Array, weights: Array | None) -> Array:
+        """Return (z - d) / variance (n, J) for logits (n, J)."""
+        slope = (logits - targets[:, None]) / self.variance
+        return slope if weights is None else weights[:, None] * slope
+
     def probabilities(self, logits: Array) -> Array:
         """There are no classes: return the predicted value as one column (..., 1)."""
         return logits[..., None]
