@@ -39,7 +39,7 @@ class OneSentenceGroup(TyperGroup):
 
 app = typer.Typer(
     name="enkbayes",
-    help="Give a classifier a posterior: fit, predict with uncertainty, evaluate, compare. Data: .csv, .parquet or .npz files.",
+    help="Give a classifier a posterior: fit, predict with uncertainty, evaluate. Data: .csv, .parquet or .npz files.",
     cls=OneSentenceGroup,
     add_completion=False,
     pretty_exceptions_enable=False,

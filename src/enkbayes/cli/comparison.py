@@ -8,6 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rich.box import SIMPLE_HEAD
 from rich.table import Table as RichTable
 
 from enkbayes.cli.console import Speech, json_text
@@ -31,6 +32,7 @@ LEGEND = (
 )
 FIGURES = ("reliability.png", "reliability.svg")
 TABLE = "comparison.json"
+DIGITS = {"distance": 5, "time_ratio": 2, "epistemic_share": 3}
 WIDTH = 140
 
 
@@ -68,9 +70,8 @@ def say(speech: Speech, found: Comparison, facts: dict[str, Any]) -> None:
 
 def table_of(found: Comparison, title: str) -> RichTable:
     """Return the table, a line for each method."""
-    table = RichTable(
-        title=f"{title}: {found.train_rows} rows to train on, {found.test_rows} to test", title_justify="left"
-    )
+    title = f"{title}: {found.train_rows} rows to train on, {found.test_rows} to test on"
+    table = RichTable(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
     table.add_column("method", no_wrap=True)
     shown = {name: head for name, head in COLUMNS.items() if name != "distance" or found.reference}
     for name, head in shown.items():
@@ -89,13 +90,14 @@ def under_the_table(found: Comparison) -> list[str]:
     prior = (
         f"prior variance {1 / found.prior_precision:g} of every weight, {1 / found.intercept_precision:g} of intercepts"
     )
-    sentences = [f"{features}; {prior}; the same for every method (mle has no prior).", LEGEND]
+    no_prior = " but mle, which has none" if any(row.method == "mle" for row in found.rows) else ""
+    sentences = [f"{features}; {prior}; the same for every method{no_prior}.", LEGEND]
     if any(row.method == "deep-ensemble" for row in found.rows):
         sentences.append("deep-ensemble: another model, networks with a hidden layer, on the same features and prior.")
     if found.reference is not None:
-        error = _number(found.reference_error.mean)
+        error = _number(found.reference_error.mean, DIGITS["distance"])
         sentences.append(
-            f"distance: mean difference of predicted probabilities; the Monte Carlo error of {found.reference} is {error}."
+            f"distance: mean |difference| of probabilities; {found.reference}'s own Monte Carlo error is {error}."
         )
     if found.repeats > 1:
         sentences.append(f"{found.repeats} random splits; {INTERVAL}.")
@@ -134,14 +136,17 @@ def write(out: Path, found: Comparison, facts: dict[str, Any]) -> list[Path]:
 
 def _cell(name: str, row: Row) -> str:
     estimate: Estimate = getattr(row, name)
-    form = _ratio if name == "time_ratio" else _number
-    spread = "" if math.isnan(estimate.half_width) else f" ± {form(estimate.half_width)}"
-    return form(estimate.mean) + spread
+    digits = DIGITS.get(name, 4)
+    spread = "" if math.isnan(estimate.half_width) else f" ± {_number(estimate.half_width, digits - 1)}"
+    return _number(estimate.mean, digits) + spread
 
 
-def _number(value: float) -> str:
-    return "-" if math.isnan(value) else f"{value:.4f}"
+def _number(value: float, digits: int) -> str:
+    """Return a number with so many decimals, or three digits of a large one.
 
-
-def _ratio(value: float) -> str:
-    return "-" if math.isnan(value) else f"{value:.3g}"
+    >>> _number(0.12345, 3), _number(1234.5, 1), _number(math.nan, 2)
+    ('0.123', '1230', '-')
+    """
+    if math.isnan(value):
+        return "-"
+    return f"{value:.{digits}f}" if abs(value) < 100 else f"{float(f'{value:.3g}'):g}"

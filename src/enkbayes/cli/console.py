@@ -28,7 +28,8 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but er
 class ShowShare(Protocol):
     """A function that shows which share of the work is done and, if it is told, what comes next."""
 
-    def __call__(self, share: float, doing: str | None = None) -> None: ...
+    def __call__(self, share: float, doing: str | None = None) -> None:
+        """Show it."""
 
 
 @dataclass(frozen=True)

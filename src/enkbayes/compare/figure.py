@@ -10,7 +10,7 @@ from enkbayes.plots import reliability_diagram, require_matplotlib
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-COLUMNS = 4
+COLUMNS = 6
 
 
 def reliability_figure(found: Comparison, bins: int = 10) -> Figure:
@@ -31,16 +31,20 @@ def reliability_figure(found: Comparison, bins: int = 10) -> Figure:
     names = list(found.proba)
     if not names:
         raise ValueError("no method worked on every split, so there is nothing to draw")
-    columns = min(len(names), COLUMNS)
-    rows = -(-len(names) // columns)
-    figure: Figure = require_matplotlib().Figure(figsize=(3.4 * columns + 0.4, 3.6 * rows + 0.3), layout="constrained")
+    rows = -(-len(names) // COLUMNS)
+    columns = -(-len(names) // rows)
+    figure: Figure = require_matplotlib().Figure(figsize=(2.9 * columns + 0.4, 3.2 * rows + 0.4), layout="constrained")
     grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
     for i, ax in enumerate(grid.flat):
         if i >= len(names):
             ax.set_axis_off()
             continue
+        lowest, leftmost = i + columns >= len(names), i % columns == 0
         reliability_diagram(ax, found.proba[names[i]], found.targets, name=names[i], bins=bins)
-        ax.set_xlabel("confidence" if i + columns >= len(names) else "")
-        ax.set_ylabel("accuracy" if i % columns == 0 else "")
-        ax.set_title(f"{names[i]}\nECE {found.row(names[i]).ece.mean:.3f}", fontsize=11, pad=30)
+        ax.set_title(f"{names[i]}  (ECE {found.row(names[i]).ece.mean:.3f})", fontsize=10, pad=28)
+        ax.set(xlabel="confidence" if lowest else "", ylabel="accuracy" if leftmost else "")
+        ax.tick_params(labelbottom=lowest)
+        for strip in ax.child_axes:
+            strip.set_ylabel("rows" if leftmost else "")
+    figure.suptitle(f"{len(found.targets)} test rows; calibrated predictions lie on the dashed line", fontsize=10)
     return figure
