@@ -15,7 +15,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import scipy.sparse
@@ -59,6 +59,8 @@ class DeepEnsemble:
     >>> committee.sample_proba(np.asarray([[0.0], [1.0]])).shape
     (3, 2, 2)
     """
+
+    needs: ClassVar[tuple[str, ...]] = ("torch",)
 
     members: int = 5
     hidden: tuple[int, ...] = (50,)

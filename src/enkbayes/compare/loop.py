@@ -199,9 +199,9 @@ def _fit(method: Method, problem: Problem, seed: int) -> tuple[Predictor, float,
         predictor = method.fit(problem, seed=seed)
         seconds = time.perf_counter() - started
     said = [" ".join(str(warning.message).split()) for warning in caught]
-    info = getattr(predictor, "info", None)
-    if info is not None and (info.message or not info.converged):
-        said.append(info.message or "it did not converge")
+    message = getattr(getattr(predictor, "info", None), "message", "")
+    if message and not any(message in sentence for sentence in said):
+        said.append(message)
     return predictor, seconds, tuple(dict.fromkeys(said))
 
 
