@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from rich.console import Console
@@ -28,6 +29,12 @@ from enkbayes.baselines import BY_NAME, HMC, Ensemble, Method
 from enkbayes.compare import Comparison, Split, compare, standardised_splits
 from enkbayes.datasets import Moons, last_layer_features
 
+ENVIRONMENT = {
+    "python": platform.python_version(),
+    "numpy": np.__version__,
+    "enkbayes": eb.__version__,
+    "cores": os.cpu_count(),
+}
 SLOW_IN_HIGH_DIMENSION = ("hmc", "trotter", "tamed-homotopy", "stochastic", "aldi", "eks", "particle-flow", "svgd")
 
 
@@ -90,36 +97,13 @@ def measured(case: Case, console: Console) -> tuple[Comparison, float]:
     return found, time.perf_counter() - started
 
 
-def markdown(case: Case, found: Comparison) -> str:
-    ratio = found.row("equilibrium").distance.mean / found.row("laplace").distance.mean
-    lines = [
-        f"## {case.title}",
-        "",
-        f"{found.train_rows} rows to train on, {found.test_rows} to test on; {found.features} features, {found.classes}"
-        f" classes; prior variance {1 / found.prior_precision:g}. Reference: {case.reference}, Monte Carlo error"
-        f" {found.reference_error.mean:.5f}. Equilibrium's distance is {ratio:.3f} of Laplace's.",
-        "",
-        "| method | accuracy | NLL | Brier | ECE | epistemic share | time / MAP | distance to NUTS |",
-        "|---|---:|---:|---:|---:|---:|---:|---:|",
-    ]
-    for row in found.rows:
-        if row.failures:
-            lines.append(f"| {row.method} | failed: {row.failure} | | | | | | |")
-            continue
-        e = {name: estimate.mean for name, estimate in row.estimates.items()}
-        lines.append(
-            f"| {row.method} | {e['accuracy']:.4f} | {e['nll']:.4f} | {e['brier']:.4f} | {e['ece']:.4f} |"
-            f" {e['epistemic_share']:.3f} | {e['time_ratio']:.1f} | {e['distance']:.5f} |"
-        )
-    if case.left_out:
-        lines += ["", f"Left out: {', '.join(case.left_out)}."]
-    return "\n".join(lines) + "\n"
-
-
-def facts(case: Case, found: Comparison, seconds: float) -> dict[str, object]:
+def facts(case: Case, found: Comparison, seconds: float) -> dict[str, Any]:
     return {
         "title": case.title,
         "seconds": round(seconds, 1),
+        "rows": [found.train_rows, found.test_rows],
+        "features": found.features,
+        "classes": found.classes,
         "prior_precision": case.prior_precision,
         "reference": repr(case.reference),
         "reference_error": found.reference_error.mean,
@@ -133,32 +117,48 @@ def facts(case: Case, found: Comparison, seconds: float) -> dict[str, object]:
     }
 
 
+def markdown(case: dict[str, Any]) -> str:
+    methods = case["methods"]
+    ratio = methods["equilibrium"]["distance"] / methods["laplace"]["distance"]
+    sentences = (
+        f"{case['rows'][0]} rows to train on, {case['rows'][1]} to test on; {case['features']} features,",
+        f"{case['classes']} classes; prior variance {1 / case['prior_precision']:g}. Reference: `{case['reference']}`,",
+        f"Monte Carlo error {case['reference_error']:.5f}. Equilibrium's distance is {ratio:.3f} of Laplace's.",
+    )
+    lines = [
+        f"## {case['title']}",
+        "",
+        *sentences,
+        "",
+        "| method | accuracy | NLL | Brier | ECE | epistemic share | time / MAP | distance to NUTS |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    for name, m in methods.items():
+        if m["failure"]:
+            lines.append(f"| {name} | failed: {m['failure']} | | | | | | |")
+            continue
+        lines.append(
+            f"| {name} | {m['accuracy']:.4f} | {m['nll']:.4f} | {m['brier']:.4f} | {m['ece']:.4f} |"
+            f" {m['epistemic_share']:.3f} | {m['time_ratio']:.1f} | {m['distance']:.5f} |"
+        )
+    if case["left_out"]:
+        lines += ["", f"Left out: {', '.join(case['left_out'])}."]
+    return "\n".join(lines) + "\n"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default=",".join(CASES), help="some of cancer, moons, digits")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
     arguments = parser.parse_args()
-    console = Console(stderr=True)
-    path = arguments.out / "compare_real.json"
-    before = json.loads(path.read_text()) if path.exists() else {"cases": {}, "tables": {}}
-    document = {
-        "environment": {
-            "python": platform.python_version(),
-            "numpy": np.__version__,
-            "enkbayes": eb.__version__,
-            "cores": os.cpu_count(),
-        },
-        "cases": before["cases"],
-        "tables": before["tables"],
-    }
+    console, path = Console(stderr=True), arguments.out / "compare_real.json"
+    cases = json.loads(path.read_text())["cases"] if path.exists() else {}
     for name in arguments.only.split(","):
-        found, seconds = measured(CASES[name], console)
-        document["cases"][name] = facts(CASES[name], found, seconds)
-        document["tables"][name] = markdown(CASES[name], found)
-        print(document["tables"][name])
-        path.write_text(json.dumps(document, indent=2) + "\n")
+        cases[name] = facts(CASES[name], *measured(CASES[name], console)) | {"environment": ENVIRONMENT}
+        path.write_text(json.dumps({"cases": cases}, indent=2) + "\n")
+        print(markdown(cases[name]))
     text = "# Every method on real data\n\nWritten by `benchmarks/compare_real.py`.\n\n"
-    tables = "\n".join(document["tables"][name] for name in CASES if name in document["tables"])
+    tables = "\n".join(markdown(cases[name]) for name in CASES if name in cases)
     (arguments.out / "compare_real.md").write_text(text + tables)
 
 
