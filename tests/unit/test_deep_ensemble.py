@@ -157,7 +157,7 @@ def test_the_prior_is_the_penalty_of_the_summed_loss():
     x, y = load_iris(return_X_y=True)
     x, y = x[50:, 2:] - x[50:, 2:].mean(0), y[50:]
     problem = eb.Problem.create(x, y, 2.0, intercept=100.0)
-    method = DeepEnsemble(members=1, hidden=(), steps=800, batch_size=200, learning_rate=0.1, adversarial=0.0)
+    method = DeepEnsemble(members=1, hidden=(), steps=250, batch_size=200, learning_rate=0.3, adversarial=0.0)
     weight, bias = method.fit(problem).networks[0].parameters()
     found = torch.cat([weight[0], bias]).detach().numpy().astype(float)
 
