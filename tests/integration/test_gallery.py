@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from enkbayes import plots
+from enkbayes import metrics, plots
 
 pytest.importorskip("matplotlib")
 SCRIPT = Path(__file__).parents[2] / "examples" / "gallery.py"
@@ -44,6 +44,16 @@ def test_no_plot_is_left_out(gallery):
     others = {"confidence_figure", "require_matplotlib", "look", "colour", "Look"}  # no axes of their own
     for name in set(plots.__all__) - parts - others:
         assert f"plots.{name}" in source or not callable(getattr(plots, name)), name
+
+
+def test_the_page_of_the_documentation_is_small_and_names_everything():
+    docs = SCRIPT.parents[1] / "docs"
+    assert 50_000 < (docs / "figures.png").stat().st_size < 200_000
+    text = (docs / "figures.md").read_text()
+    for module in (plots, metrics):
+        for name in module.__all__:
+            if inspect.isfunction(getattr(module, name)):
+                assert f"`{name}" in text or f"plots.{name}(" in text, name
 
 
 def test_the_script_writes_a_file_for_each_panel(gallery, tmp_path, monkeypatch):
