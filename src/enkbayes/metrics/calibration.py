@@ -37,6 +37,18 @@ class Reliability:
         gaps = self.count * np.abs(self.accuracy - self.confidence)
         return float(np.nansum(gaps) / np.sum(self.count))
 
+    @property
+    def interval(self) -> Vector:
+        """Where the accuracy of each bin may well be, (2, B): Wilson's 95 % interval, wide in bins of few rows.
+
+        >>> reliability([0.9, 0.9, 0.9, 0.9], [1, 1, 1, 0], bins=1).interval.round(3).ravel().tolist()
+        [0.301, 0.954]
+        """
+        n, z2 = np.where(self.count == 0, np.nan, self.count), 1.959964**2
+        middle = (self.accuracy + z2 / (2 * n)) / (1 + z2 / n)
+        half = np.sqrt(z2 * (self.accuracy * (1 - self.accuracy) / n + z2 / (4 * n**2))) / (1 + z2 / n)
+        return np.stack([middle - half, middle + half])
+
 
 def reliability(proba: Any, targets: Any, bins: int = 15, *, adaptive: bool = False) -> Reliability:
     """Return accuracy and mean confidence in bins of confidence, of equal width or (adaptive) of equal count.

@@ -5,7 +5,8 @@ imported when something is drawn.
 """
 
 from enkbayes.plots.calibration import ood_histogram, reliability_diagram, score_histogram
-from enkbayes.plots.maps import classes_scatter, confidence_figure, confidence_map, frame, grid
+from enkbayes.plots.curves import confidence_distance, size_sweep
+from enkbayes.plots.maps import classes_scatter, confidence_figure, confidence_map, data_map, frame, grid
 from enkbayes.plots.marginals import marginal_draws, marginal_posterior
 from enkbayes.plots.style import LOOKS, METHOD_COLORS, Look, colour, look, require_matplotlib
 from enkbayes.plots.traces import Trace, convergence_trace, residual_trace, spread_trace
@@ -17,9 +18,11 @@ __all__ = [
     "Trace",
     "classes_scatter",
     "colour",
+    "confidence_distance",
     "confidence_figure",
     "confidence_map",
     "convergence_trace",
+    "data_map",
     "frame",
     "grid",
     "look",
@@ -30,5 +33,6 @@ __all__ = [
     "require_matplotlib",
     "residual_trace",
     "score_histogram",
+    "size_sweep",
     "spread_trace",
 ]

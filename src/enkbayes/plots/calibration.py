@@ -27,8 +27,8 @@ def reliability_diagram(
     bins: int = 15,
     adaptive: bool = False,
 ) -> Axes:
-    """Draw accuracy against confidence in bins, with the number of rows in each bin in a strip above. Calibrated
-    predictions lie on the dashed diagonal, overconfident ones below it.
+    """Draw accuracy against confidence in bins, with its 95 % interval, and the number of rows in each bin in a strip
+    above. Calibrated predictions lie on the dashed diagonal, overconfident ones below it.
 
     Parameters
     ----------
@@ -66,6 +66,7 @@ def reliability_diagram(
         label=f"{label or name} (ECE {groups.ece:.3f})",
         zorder=3,
     )
+    ax.vlines(groups.confidence[full], *groups.interval[:, full], color=how.colour, alpha=0.5, linewidth=1)
     strip = _strip(ax)
     strip.stairs(groups.count, groups.edges, color=how.colour, fill=True, alpha=0.25)
     strip.stairs(groups.count, groups.edges, color=how.colour, linestyle=how.line)

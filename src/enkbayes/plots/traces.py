@@ -1,4 +1,4 @@
-"""How a run settles, and how results depend on the number of particles."""
+"""How a run settles."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from enkbayes.arrays import to_numpy
 from enkbayes.plots.style import PALE, Vector, look, tidy
+from enkbayes.problem import Problem
 from enkbayes.samplers import State
 
 if TYPE_CHECKING:
@@ -36,9 +37,13 @@ class Trace:
     spread: Vector
 
     @classmethod
-    def of(cls, states: Iterable[State]) -> Trace:
-        """Return the trace of the states of a run, as `iterate` yields them and `run` passes them to its callback."""
-        rows = [(s.steps, s.residual, float(np.sum(to_numpy(s.ensemble.basis) ** 2))) for s in states]
+    def of(cls, states: Iterable[State], problem: Problem | None = None) -> Trace:
+        """Return the trace of the states of a run, as `iterate` yields them and `run` passes them to its callback.
+
+        With the problem, residuals that the sampler does not know are computed from the particles' own averages: one
+        pass over the data for each of them.
+        """
+        rows = [(s.steps, _residual(s, problem), float(np.sum(to_numpy(s.ensemble.basis) ** 2))) for s in states]
         steps, residual, spread = np.asarray(rows, dtype=np.float64).reshape(-1, 3).T
         if len(steps) == 0:
             raise ValueError("there are no states; pass those of eb.iterate, each of which is there only once")
@@ -107,10 +112,19 @@ def convergence_trace(ax: Axes, trace: Trace, *, name: str = "equilibrium") -> A
     return ax
 
 
+def _residual(state: State, problem: Problem | None) -> float:
+    if problem is None or np.isfinite(state.residual):
+        return state.residual
+    return float(problem.potential_moments(state.ensemble).residual)
+
+
 def _curve(ax: Axes, x: Vector, y: Vector, name: str, label: str) -> None:
+    from matplotlib.ticker import MaxNLocator
+
     how = look(name)
     marker = how.marker if len(x) <= 40 else ""
     ax.plot(x, y, color=how.colour, linestyle=how.line, marker=marker, markersize=5, label=label)
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))  # there are no half steps
 
 
 def _scale(lines: Iterable[Line2D]) -> str:
