@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from enkbayes.arrays import like, namespace, row_slices, to_numpy
+from enkbayes.arrays import like, row_slices, to_numpy
 from enkbayes.posterior import Posterior
 from enkbayes.problem import Problem
 
@@ -31,13 +31,12 @@ def log_weights(problem: Problem, posterior: Posterior, draws: int, seed: int) -
     factor, which is all that the two figures below need.
     """
     ensemble = posterior.ensemble
-    xp = namespace(ensemble.mean)
-    z = np.random.default_rng((seed, 3)).standard_normal((draws, ensemble.rank))
-    volume = float(xp.sum(xp.log(xp.linalg.svdvals(ensemble.basis))))  # log |basis basis'| / 2
+    z = np.random.default_rng((seed, 3)).standard_normal((draws, ensemble.freedom))
+    volume = ensemble.log_volume
     parts = []
     for rows in row_slices(draws, GROUP):
-        theta = ensemble.mean + like(z[rows], ensemble.mean) @ ensemble.basis.mT
-        log_q = -np.sum(z[rows] ** 2, axis=1) / 2 - ensemble.rank / 2 * math.log(2 * math.pi) - volume
+        theta = ensemble.place(like(z[rows], ensemble.mean))
+        log_q = -np.sum(z[rows] ** 2, axis=1) / 2 - ensemble.freedom / 2 * math.log(2 * math.pi) - volume
         parts.append(to_numpy(problem.prior.log_density(theta) - problem.loss(theta)).astype(np.float64) - log_q)
     return np.concatenate(parts)
 

@@ -6,7 +6,7 @@ Both kinds answer one question, `moments`: what do the data say to this ensemble
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
@@ -87,6 +87,15 @@ class LinearMap:
         logits = self.project(features, columns)
         return logits[..., 0], logits[..., 1:]
 
+    def predictive_logits(self, features: Array, ensemble: AffineEnsemble) -> tuple[Array, Array]:
+        """Return the mean logits and columns V with V V' the covariance of the logits, the complement's part
+        included.
+        """
+        mean_logits, V = self.gaussian_logits(features, ensemble)
+        if ensemble.complement is None:
+            return mean_logits, V
+        return mean_logits, namespace(V).concat([V, ensemble.complement.logit_columns(features, V)], axis=-1)
+
 
 @dataclass(frozen=True, eq=False)
 class LinearLogits:
@@ -109,6 +118,11 @@ class LinearLogits:
         """The number of parameters P."""
         return self.map.dim
 
+    @property
+    def slices(self) -> Iterator[slice]:
+        """The rows that are read at a time."""
+        return row_slices(self.size, self.chunk)
+
     def moments(
         self,
         ensemble: AffineEnsemble,
@@ -123,7 +137,7 @@ class LinearLogits:
             mean_logits, V = self.map.gaussian_logits(self.features[rows, :], ensemble)
             return expectation(likelihood, mean_logits, V, ensemble.points, targets[rows], _rows(weights, rows))
 
-        return reduce(add, map(part, row_slices(self.size, self.chunk)))
+        return reduce(add, map(part, self.slices))
 
     def loss(self, theta: Array, likelihood: Likelihood, targets: Array, weights: Array | None) -> Array:
         """Return Psi (J,) of the particles theta (J, P)."""
@@ -133,7 +147,7 @@ class LinearLogits:
                 self.map.particle_logits(self.features[rows, :], theta), targets[rows], _rows(weights, rows)
             )
 
-        return reduce(add, map(part, row_slices(self.size, self.chunk)))
+        return reduce(add, map(part, self.slices))
 
     def loss_and_gradient(
         self, theta: Array, likelihood: Likelihood, targets: Array, weights: Array | None
@@ -141,7 +155,7 @@ class LinearLogits:
         """Return Psi (J,) and its gradient (J, P) at the particles theta (J, P), in one pass over the features."""
         loss: Any = 0.0
         gradient: Any = 0.0
-        for rows in row_slices(self.size, self.chunk):
+        for rows in self.slices:
             features = self.features[rows, :]
             part = (self.map.particle_logits(features, theta), targets[rows], _rows(weights, rows))
             loss = loss + likelihood.loss(*part)

@@ -12,6 +12,7 @@ LAYERS = [
     "arrays",
     "gaussian",
     "moments",
+    "complement",
     "ensemble",
     "expectations",
     "likelihoods",
