@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from enkbayes.arrays import Array
+import math
+
+from enkbayes.arrays import Array, namespace, symmetric
 from enkbayes.ensemble import AffineEnsemble
 from enkbayes.problem import Problem
 
@@ -28,3 +30,19 @@ def gradient_coordinates(problem: Problem, ensemble: AffineEnsemble) -> Array:
     For linear logits this is exactly what gradient-free versions estimate from the covariance of theta and logits.
     """
     return potential_gradients(problem, ensemble.theta)[1] @ ensemble.basis
+
+
+def stein_residual(ensemble: AffineEnsemble, gradients: Array) -> tuple[float, float]:
+    """Return how far the particles are from Stein's identity, and how far J independent draws would be.
+
+    Every posterior, Gaussian or not, has E[grad V] = 0 and E[grad V (theta - m)'] = I. In coordinates, with G (J, r) of
+    `gradient_coordinates`, that is g = mean G = 0 and A = mean G x' = I, so the residual is sqrt((|g|^2 + |I - A|^2 /
+    2) / r), with the symmetric part of A; the rest would only rotate the particles among themselves.
+    """
+    xp, x = namespace(gradients), ensemble.points
+    J, r = x.shape
+    g, A = xp.mean(gradients, axis=0), symmetric(gradients.mT @ x / J)
+    eye = xp.eye(r, dtype=A.dtype, device=A.device)
+    squared = float(xp.sum(g * g) + xp.sum((A - eye) ** 2) / 2) / r
+    spread = float(xp.mean(xp.sum(gradients**2, axis=1) * (1 + xp.sum(x * x, axis=1) / 2))) / (J * r)
+    return math.sqrt(squared), math.sqrt(spread)
