@@ -56,8 +56,8 @@ def compare(
     table = read(data)
     labels = class_labels(table, target)
     check_classes(labels, target)
-    classes, numbers = np.unique(labels, return_inverse=True)
-    splits = _splits(table, target, numbers, test_size, repeats, seed, speech)
+    splits = _splits(table, target, labels, test_size, repeats, seed, speech)
+    classes = np.unique(labels)
     with speech.steps(repeats * (1 + (judge is not None) + len(chosen))) as advance:
         found = run_comparison(
             splits,
@@ -116,7 +116,7 @@ def _missing(method: Method) -> str:
 
 
 def _splits(
-    table: Table, target: str, numbers: np.ndarray[Any, Any], test_size: float, repeats: int, seed: int, speech: Speech
+    table: Table, target: str, labels: np.ndarray[Any, Any], test_size: float, repeats: int, seed: int, speech: Speech
 ) -> Iterator[Split]:
     """Return the splits. Which columns can be used is decided on all rows, where ids and names show best; means,
     medians and categories are those of the training rows.
@@ -129,7 +129,8 @@ def _splits(
     for name, reason in whole.left_out:
         speech.note(f"column {name!r} {reason}; it is left out")
     kept = {column.name: table.column(column.name) for column in whole.columns}
-    pairs = stratified_rows(numbers, test_size, repeats, seed)
+    pairs = stratified_rows(labels, test_size, repeats, seed)
+    numbers = np.unique(labels, return_inverse=True)[1]
     return (_split(kept, numbers, train, test) for train, test in pairs)
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table as RichTable
+from rich.text import Text
 
 from enkbayes.cli.console import Speech, json_text
 from enkbayes.compare import INTERVAL
@@ -58,7 +59,9 @@ def say(speech: Speech, found: Comparison, facts: dict[str, Any]) -> None:
     if speech.as_json:
         speech.result("", facts)
         return
-    speech.print(table_of(found, facts["file"]), width=WIDTH)
+    title = f"{facts['file']}: {found.train_rows} rows to train on, {found.test_rows} to test on"
+    for thing in (Text(title, style="bold"), table_of(found)):
+        speech.print(thing, width=WIDTH)
     for sentence in (*under_the_table(found), *(f"figure {path}" for path in facts["figures"])):
         speech.print(sentence, width=WIDTH)
     for entry in facts["skipped"]:
@@ -68,10 +71,9 @@ def say(speech: Speech, found: Comparison, facts: dict[str, Any]) -> None:
             speech.note(f"{row.method}: {remark}")
 
 
-def table_of(found: Comparison, title: str) -> RichTable:
+def table_of(found: Comparison) -> RichTable:
     """Return the table, a line for each method."""
-    title = f"{title}: {found.train_rows} rows to train on, {found.test_rows} to test on"
-    table = RichTable(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    table = RichTable(box=SIMPLE_HEAD, pad_edge=False)
     table.add_column("method", no_wrap=True)
     shown = {name: head for name, head in COLUMNS.items() if name != "distance" or found.reference}
     for name, head in shown.items():
