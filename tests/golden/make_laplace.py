@@ -2,9 +2,9 @@
 
     python tests/golden/make_laplace.py          needs torch and laplace-torch (0.3), in an environment of their own
 
-The network is a fixed random feature map and a Linear head at the MAP of this package's own problem, which laplace-torch
-takes as given. The file holds, for each head, posterior covariance and probit predictive, in the order of our
-parameters: theta.reshape(D + 1, K), the bias last. The problems are made by `head_problem`, which the test uses too.
+The head is a Linear layer at the MAP of this package's own problem, which laplace-torch takes as given. The file holds,
+for each head, posterior covariance and probit predictive, in the order of our parameters: theta.reshape(D + 1, K), the
+bias last. The problems are made by `head_problem`, which the test uses too.
 """
 
 from __future__ import annotations

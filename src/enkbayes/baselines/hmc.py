@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse
@@ -63,10 +63,9 @@ class HMC:
 
     Examples
     --------
-    >>> problem = Problem.create([[1.0], [2.0], [-1.0], [0.5]], [1, 1, 0, 0])
-    >>> posterior = HMC(samples=200, chains=2, warmup=100).fit(problem)
-    >>> posterior.theta.shape, posterior.state.divergences
-    ((400, 1), 0)
+    >>> method = HMC(samples=1000)  # posterior = method.fit(problem); posterior.state.r_hat
+    >>> method.chains * method.samples
+    7000
     """
 
     samples: int = 500
@@ -74,6 +73,7 @@ class HMC:
     warmup: int = 500
     target_accept: float = 0.8
     name: str = "hmc"
+    needs: ClassVar[tuple[str, ...]] = ("numpyro",)
 
     def __post_init__(self) -> None:
         for setting in ("samples", "chains", "warmup"):

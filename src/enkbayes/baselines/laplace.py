@@ -92,6 +92,8 @@ class LaplaceProbit:
 
 def laplace_ensemble(problem: Problem, theta: Array, particles: int, seed: int) -> AffineEnsemble:
     """Return particles of N(theta, H^{-1}) with H the Hessian of the potential at theta (P,)."""
+    if particles < 2:
+        raise ValueError(f"particles is {particles}; expected at least 2")
     points = standard_points(particles, problem.dim, np.random.default_rng((seed, 0)))
     here = AffineEnsemble(theta, problem.prior.dense_root, like(points, theta))
     return here.transform(whitened_moments(problem, theta), gain=namespace(theta).zeros_like, scale=lambda w: w**-0.5)

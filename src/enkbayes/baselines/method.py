@@ -32,7 +32,9 @@ class Predictor(Protocol):
 
 
 class Method(Protocol):
-    """A way to fit a problem. Methods are frozen dataclasses whose fields are their settings."""
+    """A way to fit a problem. Methods are frozen dataclasses whose fields are their settings; one that needs optional
+    libraries names them in `needs`, a tuple of modules.
+    """
 
     @property
     def name(self) -> str:

@@ -17,7 +17,7 @@ from enkbayes.map_estimate import map_estimate
 from enkbayes.posterior import Posterior
 from enkbayes.problem import Problem
 
-HOTTEST = 20.0  # T between 1 / HOTTEST and HOTTEST
+HOTTEST = 100.0  # T between 1 / HOTTEST and HOTTEST
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,8 @@ class TemperatureReport:
 class Temperature:
     """theta_MAP / T: the MAP of a part of the data, T minimises the cross-entropy of the rest.
 
-    The held-out cross-entropy is convex in 1/T. The estimate is not refitted with the held-out rows, to which T would
+    The held-out cross-entropy is convex in 1/T. Where all held-out rows are classified rightly it has no minimum; then
+    T = 1, and `info.message` says so. The estimate is not refitted with the held-out rows, to which T would
     not belong.
 
     Parameters
@@ -69,8 +70,11 @@ class Temperature:
         estimate = map_estimate(problem.subset(kept), tol=self.tol, max_steps=self.max_steps)
         temperature = best_temperature(problem.subset(held), estimate.theta)
         message = estimate.message
-        if not HOTTEST**-0.99 < temperature < HOTTEST**0.99:
-            message = f"no temperature fits {len(held)} held-out rows best; it stays at {temperature:.2g}"
+        if temperature < HOTTEST**-0.99:
+            message, temperature = (
+                f"{len(held)} held-out rows, all classified rightly, choose no temperature; T is 1",
+                1.0,
+            )
         return fitted(
             problem,
             AffineEnsemble.point(estimate.theta / temperature),
