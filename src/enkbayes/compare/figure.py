@@ -46,5 +46,7 @@ def reliability_figure(found: Comparison, bins: int = 10) -> Figure:
         ax.tick_params(labelbottom=lowest)
         for strip in ax.child_axes:
             strip.set_ylabel("rows" if leftmost else "")
-    figure.suptitle(f"{len(found.targets)} test rows; calibrated predictions lie on the dashed line", fontsize=10)
+    figure.get_layout_engine().set(h_pad=0.1)  # type: ignore[call-arg, union-attr]
+    what = "calibrated predictions lie on the dashed line; bars are 95 % intervals"
+    figure.suptitle(f"{len(found.targets)} test rows; {what}", fontsize=10)
     return figure
