@@ -136,6 +136,8 @@ def test_a_failure_is_reported_and_the_others_go_on():
 def test_what_methods_say_is_kept_once():
     found = run([Spy(says="mind  the gap")], iris_splits(repeats=2))
     assert found.rows[0].remarks == ("mind the gap",)
+    judged = run([MEAN_FIELD], reference=Spy(says="I am not sure"))
+    assert judged.reference_remarks == ("I am not sure",)
     short = run([Ensemble("few", eb.Equilibrium(), particles=5)])
     assert any("directions" in remark for remark in short.rows[0].remarks)
 

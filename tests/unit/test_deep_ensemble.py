@@ -199,7 +199,11 @@ def test_a_loader_is_as_good_as_an_array():
     x, y = moons()
     data = torch.utils.data.TensorDataset(torch.as_tensor(x, dtype=torch.float32), torch.as_tensor(y))
     loader = torch.utils.data.DataLoader(data, batch_size=32, shuffle=True)
+    torch.manual_seed(7)
+    expected = torch.rand(3)
+    torch.manual_seed(7)
     committee = replace(QUICK, steps=150).fit_network(lambda: small_network(2, (20,), 1), loader)
+    torch.testing.assert_close(torch.rand(3), expected)
     assert np.mean(committee.predict_proba(x).argmax(1) == y) > 0.85
     proba = committee.sample_proba(x)
     assert np.abs(proba[0] - proba[1]).max() > 1e-3
@@ -268,6 +272,12 @@ def test_what_is_refused():
         QUICK.fit_network(make_model, np.where(x > 0, x, np.nan), y)
     with pytest.raises(ValueError, match="X has shape"):
         QUICK.fit_network(make_model, x[:, 0], y)
+    with pytest.raises(ValueError, match="expected one for each of 3 classes"):
+        QUICK.fit_network(make_model, x, np.arange(len(x)) % 3)
+    with pytest.raises(ValueError, match="BatchNorm has, cannot be trained all at once"):
+        replace(QUICK, vectorise=True).fit_network(Normed, x, y)
+    with pytest.raises(ValueError, match="no parameters"):
+        QUICK.fit_network(nn.Flatten, x, y)
     nonlinear = eb.Problem.nonlinear(lambda theta: x @ theta.T, y, eb.Gaussian.isotropic(2))
     with pytest.raises(ValueError, match="needs features and classes"):
         QUICK.fit(nonlinear)

@@ -160,12 +160,13 @@ class DeepEnsemble:
         >>> committee.predict_proba(X).shape, committee.predict_uncertainty(X).epistemic.shape
         ((60, 3), (60,))
         """
-        from enkbayes.nets.deep_ensemble import Recipe, train_members
+        from enkbayes.nets.deep_ensemble import Recipe, own_random_numbers, train_members
         from enkbayes.nets.sources import source_of
 
         recipe = Recipe(self, prior_precision, bias_precision, optimiser, seed)
-        source = source_of(X, y, weights, classes, self.batch_size)
-        return train_members(make_model, source, recipe, checkpoint=checkpoint, progress=progress)
+        with own_random_numbers():
+            source = source_of(X, y, weights, classes, self.batch_size)
+            return train_members(make_model, source, recipe, checkpoint=checkpoint, progress=progress)
 
 
 def _precisions(problem: Problem) -> tuple[float, float]:

@@ -49,6 +49,7 @@ def comparison_facts(found: Comparison, skipped: dict[str, str]) -> dict[str, An
         "intercept_precision": found.intercept_precision,
         "reference": found.reference,
         "reference_error": asdict(found.reference_error),
+        "reference_remarks": found.reference_remarks,
         "methods": [asdict(row) for row in found.rows],
         "skipped": [{"method": name, "reason": reason} for name, reason in skipped.items()],
     }
@@ -66,6 +67,8 @@ def say(speech: Speech, found: Comparison, facts: dict[str, Any]) -> None:
         speech.print(sentence, width=WIDTH)
     for entry in facts["skipped"]:
         speech.note(f"{entry['method']} is skipped: {entry['reason']}")
+    for remark in found.reference_remarks:
+        speech.note(f"the reference {found.reference}: {remark}")
     for row in found.rows:
         for remark in row.remarks:
             speech.note(f"{row.method}: {remark}")

@@ -33,10 +33,11 @@ BRIEF = 1.0  # seconds; a fit that takes less is timed again
 
 @dataclass(frozen=True, eq=False)
 class Reference:
-    """Predictions (n, K) of the reference on the test rows, and their Monte Carlo error."""
+    """Predictions (n, K) of the reference on the test rows, their Monte Carlo error, and what the reference said."""
 
     proba: Vector
     error: float
+    remarks: tuple[str, ...]
 
 
 def compare(
@@ -126,6 +127,7 @@ def _comparison(
         intercept_precision=intercept_precision,
         reference=None if reference is None else reference.name,
         reference_error=Estimate.of([each.error for each in references], first.ratio),
+        reference_remarks=tuple(dict.fromkeys(remark for each in references for remark in each.remarks)),
         proba={name: np.concatenate(parts) for name, parts in whole.items() if len(parts) == len(splits)},
         targets=np.concatenate([split.test_targets for split in splits]),
     )
@@ -142,9 +144,10 @@ def _problem(split: Split, classes: int, prior_precision: float, intercept_preci
 
 def _reference(method: Method, problem: Problem, split: Split, seed: int) -> Reference:
     """Return the reference's predictions; its seed is one that no method has."""
-    predictor, _, _ = _fit(method, problem, seed + 1_000_003)
-    proba = _numbers(predictor.predict_proba(split.test))
-    return Reference(proba, 0.0 if getattr(predictor, "gaussian", False) else _monte_carlo_error(predictor, split.test))
+    predictor, _, remarks = _fit(method, problem, seed + 1_000_003)
+    exact = getattr(predictor, "gaussian", False)  # a Gaussian is integrated, not sampled
+    error = 0.0 if exact else _monte_carlo_error(predictor, split.test)
+    return Reference(_numbers(predictor.predict_proba(split.test)), error, remarks)
 
 
 def _monte_carlo_error(predictor: Predictor, features: Vector) -> float:

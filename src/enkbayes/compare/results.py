@@ -100,6 +100,7 @@ class Comparison:
 
     proba and targets hold the predictions of all test rows, split after split, for each method that worked on every
     split. reference_error is the Monte Carlo error of the reference's own predictions: distances below it mean nothing.
+    reference_remarks are what the reference had to say.
     """
 
     rows: tuple[Row, ...]
@@ -112,6 +113,7 @@ class Comparison:
     intercept_precision: float
     reference: str | None
     reference_error: Estimate
+    reference_remarks: tuple[str, ...]
     proba: dict[str, Vector]
     targets: Vector
 

@@ -11,6 +11,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,9 @@ Forward = Callable[[torch.Tensor], torch.Tensor]
 """Inputs (M, B, ...) of the members -> their logits (M, B) or (M, B, K)."""
 
 Advance = Callable[[], None]
+
+own_random_numbers = partial(torch.random.fork_rng, devices=[])
+"""A context in which torch may be seeded anew; the user's random numbers go on after it as if nothing had happened."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +76,8 @@ def train_members(
 ) -> Committee:
     """Return M trained networks; those that the folder `checkpoint` holds are taken from there."""
     networks = [_new_network(make_model, recipe.seed, m) for m in range(recipe.method.members)]
-    together = _vectorisable(networks[0], source) if recipe.method.vectorise is None else recipe.method.vectorise
+    _check_outputs(networks[0], source)
+    together = _vectorised(networks[0], source, recipe.method.vectorise)
     name = recipe.name(source)
     missing = [m for m, network in enumerate(networks) if not restore(network, checkpoint, m, name)]
     groups = [missing] if together and missing else [[m] for m in missing]
@@ -117,22 +122,21 @@ def _train(
     """Train the networks in place."""
     device, dtype = device_of(networks[0]), next(networks[0].parameters()).dtype
     reach = recipe.method.adversarial * source.span().to(device, dtype) if recipe.method.adversarial else None
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(_torch_seed(recipe.seed, group[0], 1))
-        forward, parameters, collect = (_at_once if together else _alone)(networks)
-        penalties = _penalties(networks[0], recipe, source.size)
-        optimiser, schedule = _optimiser(list(parameters.values()), recipe)
-        endless = [source.batches((recipe.seed, m), device) for m in group]
-        for _ in range(recipe.method.steps):
-            loss = data_loss(forward, _stacked([next(batches) for batches in endless], dtype), reach)
-            for key, precision in penalties.items():
-                loss = loss + precision / 2 * parameters[key].square().sum()
-            optimiser.zero_grad()
-            loss.backward()
-            optimiser.step()
-            schedule()
-            advance()
-        collect()
+    torch.manual_seed(_torch_seed(recipe.seed, group[0], 1))
+    forward, parameters, collect = (_at_once if together else _alone)(networks)
+    penalties = _penalties(networks[0], recipe, source.size)
+    optimiser, schedule = _optimiser(list(parameters.values()), recipe)
+    endless = [source.batches((recipe.seed, m), device) for m in group]
+    for _ in range(recipe.method.steps):
+        loss = data_loss(forward, _stacked([next(batches) for batches in endless], dtype), reach)
+        for key, precision in penalties.items():
+            loss = loss + precision / 2 * parameters[key].square().sum()
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        schedule()
+        advance()
+    collect()
 
 
 def _at_once(networks: list[nn.Module]) -> tuple[Forward, dict[str, torch.Tensor], Callable[[], None]]:
@@ -183,15 +187,33 @@ def _optimiser(parameters: list[torch.Tensor], recipe: Recipe) -> tuple[Any, Cal
     return optimiser, torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, recipe.method.steps).step
 
 
-def _vectorisable(network: nn.Module, source: Source) -> bool:
-    random = any("Dropout" in type(module).__name__ for module in network.modules())
-    return isinstance(source, ArraySource) and not random and next(network.buffers(), None) is None
+def _vectorised(network: nn.Module, source: Source, wish: bool | None) -> bool:
+    """Return whether to train all networks at once: the wish, or whether that is possible."""
+    dropout = any("Dropout" in type(module).__name__ for module in network.modules())
+    buffers = next(network.buffers(), None) is not None
+    if wish and (buffers or not isinstance(source, ArraySource)):
+        what = "networks with buffers, as BatchNorm has," if buffers else "a loader"
+        raise ValueError(f"{what} cannot be trained all at once; use vectorise=None")
+    return (not dropout and not buffers and isinstance(source, ArraySource)) if wish is None else wish
+
+
+def _check_outputs(network: nn.Module, source: Source) -> None:
+    """Refuse a network that does not have an output for each class."""
+    parameter, K = next(network.parameters(), None), len(source.classes)
+    if parameter is None:
+        raise ValueError("the network has no parameters; expected an untrained nn.Module")
+    x = next(source.batches((0,), parameter.device))[0][:2].to(parameter.dtype)
+    network.eval()
+    with torch.no_grad():
+        shape = tuple(logits_of(network(x)).shape)
+    network.train()
+    if shape != ((len(x),) if K == 2 else (len(x), K)):
+        raise ValueError(f"the network returns logits {shape} for {len(x)} rows; expected one for each of {K} classes")
 
 
 def _new_network(make_model: Callable[[], nn.Module], seed: int, member: int) -> nn.Module:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(_torch_seed(seed, member, 0))
-        return make_model()
+    torch.manual_seed(_torch_seed(seed, member, 0))
+    return make_model()
 
 
 def _torch_seed(seed: int, member: int, purpose: int) -> int:
