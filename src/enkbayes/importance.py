@@ -12,12 +12,14 @@ that are all close to 1 is noise.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 
-from enkbayes.arrays import like, namespace, row_slices, to_numpy
+from enkbayes.arrays import Array, like, namespace, row_slices, to_numpy
+from enkbayes.ensemble import AffineEnsemble
 from enkbayes.posterior import Posterior
 from enkbayes.problem import Problem
 
@@ -30,16 +32,30 @@ def log_weights(problem: Problem, posterior: Posterior, draws: int, seed: int) -
     Their average weight is the evidence when the Gaussian spans all parameters; otherwise they are known up to a
     factor, which is all that the two figures below need.
     """
-    ensemble = posterior.ensemble
+    z = np.random.default_rng((seed, 3)).standard_normal((draws, posterior.ensemble.rank))
+    ratio = log_ratio(problem, posterior.ensemble)
+    return np.asarray(to_numpy(ratio(like(z, posterior.mean))), dtype=np.float64)
+
+
+def log_ratio(problem: Problem, ensemble: AffineEnsemble) -> Callable[[Array], Array]:
+    """Return the function z (j, r) -> log p(data | theta) + log prior(theta) - log q(theta), (j,), for theta = mean +
+    basis @ z.
+
+    q is the Gaussian N(mean, basis basis') of the ensemble and z its whitened coordinates.
+    """
     xp = namespace(ensemble.mean)
-    z = np.random.default_rng((seed, 3)).standard_normal((draws, ensemble.rank))
     volume = float(xp.sum(xp.log(xp.linalg.svdvals(ensemble.basis))))  # log |basis basis'| / 2
-    parts = []
-    for rows in row_slices(draws, GROUP):
-        theta = ensemble.mean + like(z[rows], ensemble.mean) @ ensemble.basis.mT
-        log_q = -np.sum(z[rows] ** 2, axis=1) / 2 - ensemble.rank / 2 * math.log(2 * math.pi) - volume
-        parts.append(to_numpy(problem.prior.log_density(theta) - problem.loss(theta)).astype(np.float64) - log_q)
-    return np.concatenate(parts)
+    constant = ensemble.rank / 2 * math.log(2 * math.pi) + volume
+
+    def ratio(z: Array) -> Array:
+        parts = []
+        for rows in row_slices(int(z.shape[0]), GROUP):
+            theta = ensemble.mean + z[rows, :] @ ensemble.basis.mT
+            posterior = problem.prior.log_density(theta) - problem.loss(theta)
+            parts.append(posterior + xp.sum(z[rows, :] ** 2, axis=1) / 2 + constant)
+        return xp.concat(parts)
+
+    return ratio
 
 
 def effective_share(log_weights: np.ndarray[Any, Any]) -> float:
