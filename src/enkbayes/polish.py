@@ -75,7 +75,7 @@ def slice_sweep(
     Only the chains that still look for a point are evaluated again.
     """
     z, heights, evaluations = z.copy(), heights.copy(), 0
-    start, nu = z.copy(), rng.standard_normal(z.shape)
+    start, nu = z.copy(), np.asarray(rng.standard_normal(z.shape))
     floor = heights - rng.standard_exponential(len(z))
     phi = 2 * math.pi * rng.random(len(z))
     low, high = phi - 2 * math.pi, phi.copy()
