@@ -1,7 +1,7 @@
 """The header of a stored model: what the file holds besides its arrays, as JSON, checked field by field when read.
 
 Format 1. Required: format, library, kind, likelihood, map, classes, gaussian, info. Optional: estimator (a classifier
-must have it), preprocessing, fingerprint.
+must have it), preprocessing, fingerprint, complement (the law outside the basis).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from enkbayes.arrays import to_numpy
+from enkbayes.complement import Complement, Frame
 from enkbayes.ensemble import AffineEnsemble
 from enkbayes.likelihoods import Bernoulli, Categorical, Normal
 from enkbayes.logits import LinearMap
@@ -53,7 +54,7 @@ def encode(artefact: Artefact) -> tuple[dict[str, Any], Tensors]:
 
     posterior, estimator = artefact.posterior, artefact.estimator
     e = posterior.ensemble
-    tensors = {name: _tensor(x) for name, x in (("mean", e.mean), ("basis", e.basis), ("points", e.points))}
+    tensors = {name: _tensor(x) for name, x in _arrays(e).items()}
     header = {
         "format": FORMAT,
         "library": __version__,
@@ -62,6 +63,7 @@ def encode(artefact: Artefact) -> tuple[dict[str, Any], Tensors]:
         "map": None if posterior.map is None else asdict(posterior.map),
         "classes": _encode_classes(posterior.classes),
         "gaussian": posterior.gaussian,
+        "complement": None if e.complement is None else {"seed": e.complement.seed},
         "info": {name: None if _nan(x) else x for name, x in asdict(posterior.info).items()},
         "preprocessing": None if artefact.preprocessing is None else dict(artefact.preprocessing),
         "fingerprint": artefact.fingerprint,
@@ -80,7 +82,9 @@ def decode(header: dict[str, Any], tensors: Tensors) -> Artefact:
         raise ValueError(f"the kind is {kind!r}; expected posterior or classifier")
     posterior = _decode_posterior(header, tensors)
     estimator = _decode_estimator(header, tensors) if kind == "classifier" else None
-    allowed = {"mean", "basis", "points"} | {f"parameter.{name}" for name in (estimator or {}).get("parameters", {})}
+    allowed = _arrays(posterior.ensemble).keys() | {
+        f"parameter.{name}" for name in (estimator or {}).get("parameters", {})
+    }
     if not tensors.keys() <= allowed:
         raise ValueError(f"unexpected tensors {sorted(tensors.keys() - allowed)}")
     preprocessing, fingerprint = header.get("preprocessing"), header.get("fingerprint")
@@ -90,7 +94,6 @@ def decode(header: dict[str, Any], tensors: Tensors) -> Artefact:
 
 
 def _decode_posterior(header: dict[str, Any], tensors: Tensors) -> Posterior:
-    ensemble = AffineEnsemble(tensors["mean"], tensors["basis"], tensors["points"])
     likelihood = _from_name(typed(header, "likelihood", dict), LIKELIHOODS)
     linear, classes = None, _decode_classes(header["classes"])
     if header["map"] is not None:
@@ -101,6 +104,9 @@ def _decode_posterior(header: dict[str, Any], tensors: Tensors) -> Posterior:
             raise ValueError(f"{linear} does not fit {likelihood}")
     if classes is not None and len(classes) != (likelihood.outputs or 2):
         raise ValueError(f"{len(classes)} classes do not fit {likelihood}")
+    ensemble = AffineEnsemble(
+        tensors["mean"], tensors["basis"], tensors["points"], _decode_complement(header, tensors, linear)
+    )
     _check_ensemble(ensemble, linear)
     return Posterior(
         ensemble,
@@ -110,6 +116,33 @@ def _decode_posterior(header: dict[str, Any], tensors: Tensors) -> Posterior:
         typed(header, "gaussian", bool),
         _decode_info(typed(header, "info", dict)),
     )
+
+
+def _arrays(ensemble: AffineEnsemble) -> dict[str, Any]:
+    """Return the arrays of an ensemble under the names that they have in a file."""
+    arrays = {"mean": ensemble.mean, "basis": ensemble.basis, "points": ensemble.points}
+    c = ensemble.complement
+    if c is None:
+        return arrays
+    frame = {"complement.left": c.frame.left, "complement.right": c.frame.right}
+    return arrays | frame | {"complement.variance": c.variance, "complement.tightening": c.tightening}
+
+
+def _decode_complement(header: dict[str, Any], tensors: Tensors, linear: LinearMap | None) -> Complement | None:
+    """Return the law outside the basis, if the file has one."""
+    if header.get("complement") is None:
+        return None
+    if linear is None:
+        raise ValueError("a complement needs linear logits")
+    seed = typed(typed(header, "complement", dict), "seed", int)
+    left, right, k, tightening = (tensors[f"complement.{x}"] for x in ("left", "right", "variance", "tightening"))
+    D, K = linear.dim // (linear.outputs or 1), linear.outputs or 1
+    shapes = left.shape in ((D,), (D, D)) and right.shape == (K, K) and k.shape == (D * K,)
+    if not shapes or tightening.shape != tensors["basis"].shape[1:] or seed < 0:
+        raise ValueError("the complement's tensors do not fit the parameters and the basis")
+    if not all(np.all(np.isfinite(x)) for x in (left, right, k, tightening)) or np.any(k <= 0):
+        raise ValueError("the complement's tensors contain NaN, infinite or negative values")
+    return Complement(Frame(left, right, linear.intercept), k, tightening, seed)
 
 
 def _check_ensemble(ensemble: AffineEnsemble, linear: LinearMap | None) -> None:

@@ -6,7 +6,7 @@ Both kinds answer one question, `moments`: what do the data say to this ensemble
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
@@ -57,11 +57,30 @@ class LinearMap:
         logits = self.project(features, theta.mT)
         return logits if self.outputs is None else logits.mT
 
+    def pull_back(self, features: Array, slope: Array) -> Array:
+        """Return the gradients (J, P) of a loss whose slopes in the particles' logits are (n, J) or (n, J, K)."""
+        xp = namespace(slope)
+        n, J, K = slope.shape[0], slope.shape[1], self.outputs or 1
+        flat = xp.reshape(slope, (n, J * K))
+        columns = features.T @ flat
+        if self.intercept:
+            columns = xp.concat([columns, xp.sum(flat, axis=0)[None, :]], axis=0)
+        return xp.reshape(xp.moveaxis(xp.reshape(columns, (-1, J, K)), 1, 0), (J, self.dim))
+
     def gaussian_logits(self, features: Array, ensemble: AffineEnsemble) -> tuple[Array, Array]:
         """Return the mean logits (n,) or (n, K) and the logits V (n, r) or (n, K, r) of the basis."""
         columns = namespace(ensemble.mean).concat([ensemble.mean[:, None], ensemble.basis], axis=1)
         logits = self.project(features, columns)
         return logits[..., 0], logits[..., 1:]
+
+    def predictive_logits(self, features: Array, ensemble: AffineEnsemble) -> tuple[Array, Array]:
+        """Return the mean logits and columns V with V V' the covariance of the logits, the complement's part
+        included.
+        """
+        mean_logits, V = self.gaussian_logits(features, ensemble)
+        if ensemble.complement is None:
+            return mean_logits, V
+        return mean_logits, namespace(V).concat([V, ensemble.complement.logit_columns(features, V)], axis=-1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,6 +104,11 @@ class LinearLogits:
         """The number of parameters P."""
         return self.map.dim
 
+    @property
+    def slices(self) -> Iterator[slice]:
+        """The rows that are read at a time."""
+        return row_slices(self.size, self.chunk)
+
     def moments(
         self,
         ensemble: AffineEnsemble,
@@ -99,7 +123,7 @@ class LinearLogits:
             mean_logits, V = self.map.gaussian_logits(self.features[rows, :], ensemble)
             return expectation(likelihood, mean_logits, V, ensemble.points, targets[rows], _rows(weights, rows))
 
-        return reduce(add, map(part, row_slices(self.size, self.chunk)))
+        return reduce(add, map(part, self.slices))
 
     def loss(self, theta: Array, likelihood: Likelihood, targets: Array, weights: Array | None) -> Array:
         """Return Psi (J,) of the particles theta (J, P)."""
@@ -109,7 +133,20 @@ class LinearLogits:
                 self.map.particle_logits(self.features[rows, :], theta), targets[rows], _rows(weights, rows)
             )
 
-        return reduce(add, map(part, row_slices(self.size, self.chunk)))
+        return reduce(add, map(part, self.slices))
+
+    def loss_and_gradient(
+        self, theta: Array, likelihood: Likelihood, targets: Array, weights: Array | None
+    ) -> tuple[Array, Array]:
+        """Return Psi (J,) and its gradient (J, P) at the particles theta (J, P), in one pass over the features."""
+        loss: Any = 0.0
+        gradient: Any = 0.0
+        for rows in self.slices:
+            features = self.features[rows, :]
+            part = (self.map.particle_logits(features, theta), targets[rows], _rows(weights, rows))
+            loss = loss + likelihood.loss(*part)
+            gradient = gradient + self.map.pull_back(features, likelihood.slope(*part))
+        return loss, gradient
 
     def subset(self, rows: np.ndarray[Any, Any]) -> LinearLogits:
         """Return the same map on some of the rows."""
@@ -173,6 +210,22 @@ class NonlinearLogits:
     def loss(self, theta: Array, likelihood: Likelihood, targets: Array, weights: Array | None) -> Array:
         """Return Psi (J,) of the particles theta (J, P)."""
         return likelihood.loss(self.logits(theta), targets, weights)
+
+    def loss_and_gradient(
+        self, theta: Array, likelihood: Likelihood, targets: Array, weights: Array | None
+    ) -> tuple[Array, Array]:
+        """Return Psi (J,) and its gradient (J, P), one particle's Jacobian (N, P) or (N, K, P) at a time."""
+        if self.jacobian is None:
+            raise ValueError("the gradient of nonlinear logits needs their Jacobian; pass jacobian= to the problem")
+        xp = namespace(theta)
+        F = self.logits(theta)
+        slope = likelihood.slope(F, targets, weights)
+        tangents = xp.eye(self.dim, dtype=theta.dtype, device=theta.device)
+        rows = []
+        for j in range(theta.shape[0]):
+            jacobian = xp.reshape(self.jacobian(theta[j : j + 1, :], tangents), (-1, self.dim))
+            rows.append(xp.reshape(slope[:, j, ...], (-1,)) @ jacobian)
+        return likelihood.loss(F, targets, weights), xp.stack(rows)
 
     def nonlinearity(self, ensemble: AffineEnsemble) -> float:
         """Return ||F - Fbar - V points'|| / ||F - Fbar||: 0 for linear logits, 1 when the slope explains nothing.

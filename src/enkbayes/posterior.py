@@ -120,7 +120,7 @@ class Posterior:
         >>> eb.run(problem, particles=50).law.dim
         2
         """
-        spanned, dim = self.ensemble.rank, int(self.mean.shape[0])
+        spanned, dim = self.ensemble.freedom, int(self.mean.shape[0])
         if spanned < dim:
             raise ValueError(
                 f"{self.ensemble.size} particles span {spanned} of {dim} parameters, so N(mean, cov) is singular; "
@@ -183,7 +183,7 @@ class Posterior:
 
     def _gaussian_proba(self, rows: Array, ensemble: AffineEnsemble) -> Array:
         """Return (n, K), the integral over the Gaussian, for some rows."""
-        mean_logits, V = self.map.gaussian_logits(rows, ensemble)  # type: ignore[union-attr]
+        mean_logits, V = self.map.predictive_logits(rows, ensemble)  # type: ignore[union-attr]
         if not all_finite(namespace(V).sum(V * V)):
             raise ValueError("the logits of some rows overflow; scale their features as those of the training data")
         return self.likelihood.predictive(mean_logits, V)

@@ -17,8 +17,8 @@ from enkbayes.moments import Diverged
 from enkbayes.posterior import Info, Posterior
 from enkbayes.problem import Problem
 from enkbayes.progress import progress_bar
-from enkbayes.samplers import Equilibrium, Sampler, State
-from enkbayes.start import initial_ensemble, resumed, whole_seed
+from enkbayes.samplers import Equilibrium, Informed, Sampler, State
+from enkbayes.start import count, initial_ensemble, resumed, whole_seed
 
 
 def iterate(
@@ -40,7 +40,7 @@ def iterate(
         Default `Equilibrium()`.
     particles : int
         J, the size of the ensemble drawn from the prior (whitened: its mean and, for J > P, covariance are exactly the
-        prior's).
+        prior's). With J <= P `Equilibrium` and `MeanField` start from the data instead, see there.
     seed : int or numpy Generator
         Of the initial ensemble and of every later random choice.
     theta : array (J, P), optional
@@ -64,8 +64,7 @@ def iterate(
     sampler = Equilibrium() if sampler is None else sampler
     if state is None:
         seed = whole_seed(seed)
-        ensemble = initial_ensemble(problem, particles, seed, theta)
-        state = replace(_guarded(partial(sampler.init, problem, ensemble, seed), None), owner=sampler)
+        state = replace(_guarded(partial(_begin, problem, sampler, particles, seed, theta), None), owner=sampler)
     else:
         state = resumed(state, sampler)
     yield state
@@ -127,6 +126,16 @@ def run(
     return Posterior(last.ensemble, problem.likelihood, linear, problem.classes, last.gaussian, info, last)
 
 
+def _begin(problem: Problem, sampler: Sampler, particles: int, seed: int, theta: Array | None) -> State:
+    """Return the first state: from the user's particles, from the data when there are fewer particles than parameters
+    and the sampler knows how, otherwise from the prior.
+    """
+    few = theta is None and count(particles) <= problem.dim
+    if few and isinstance(problem.model, LinearLogits) and isinstance(sampler, Informed) and sampler.informed:
+        return sampler.informed_init(problem, particles, seed)
+    return sampler.init(problem, initial_ensemble(problem, particles, seed, theta), seed)
+
+
 def _guarded(step: Callable[[], State], before: State | None) -> State:
     """Return the next state; when it is not finite, the state before it, finished, with a sentence that says so."""
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
@@ -161,8 +170,14 @@ def _info(problem: Problem, sampler: Sampler, state: State, seconds: float) -> I
 
 
 def _narrow(problem: Problem, state: State) -> str:
-    """Return a sentence when the ensemble spans less than the parameter space."""
-    rank = state.ensemble.rank
-    if rank == problem.dim:
+    """Return a sentence when there are not more particles than parameters, or their Gaussian has a structure."""
+    ensemble, dim = state.ensemble, problem.dim
+    if ensemble.size > dim and ensemble.freedom == dim:
         return ""
-    return f"{state.ensemble.size} particles span {rank} of {problem.dim} directions and say nothing of the others"
+    if ensemble.freedom < dim:
+        return f"{ensemble.size} particles span {ensemble.rank} of {dim} directions and say nothing of the others"
+    if ensemble.complement is None:
+        fitted = f"in all {dim} directions"
+    else:
+        fitted = f"freely in {ensemble.rank} of {dim} directions, in a frame of features and classes outside them"
+    return f"{ensemble.size} particles, drawn from a Gaussian fitted {fitted}"

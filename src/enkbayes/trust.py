@@ -49,7 +49,7 @@ def assess(problem: Problem, posterior: Posterior, *, draws: int = 4000, seed: i
     if posterior.gaussian:
         weights = log_weights(problem, posterior, draws, seed)
         k_hat, effective = tail_shape(weights), effective_share(weights)
-    info, spanned = posterior.info, posterior.ensemble.rank
+    info, spanned = posterior.info, posterior.ensemble.freedom
     settled = info.converged and not info.residual > SETTLED
     verdict, sentence = judge(k_hat, effective, settled=settled, spanned=spanned, parameters=problem.dim)
     return Trust(verdict, sentence, info.residual, k_hat, effective, spanned, problem.dim)
