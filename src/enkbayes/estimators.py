@@ -72,6 +72,8 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Only when X had text column names.
     fingerprint_ : str
         sha256 of the training data; `partial_fit` chains it over the batches.
+    problem_ : Problem
+        What the last fit was asked: data and prior, by reference. Files and pickles leave it out.
 
     Examples
     --------
@@ -90,6 +92,7 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     classes_: Array
     n_iter_: int
     fingerprint_: str | None
+    problem_: Problem
 
     def __init__(
         self,
@@ -234,6 +237,10 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """The trust verdict, once this version computes it."""
         raise AttributeError("trust_ is not available in this version; assess(X, y) gives the verdict")
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the training data out of pickles."""
+        return {name: value for name, value in super().__getstate__().items() if name != "problem_"}
+
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
@@ -281,6 +288,7 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if not isinstance(seed, int | np.integer):
             seed = check_random_state(seed).randint(2**31 - 1)
         posterior = run(problem, sampler, particles=self.particles, seed=int(seed), theta=theta, progress=self.progress)
+        self.problem_ = problem
         return self._remember(replace(posterior, state=None), data)
 
     def _remember(self, posterior: Posterior, data: str | None) -> EnsembleClassifier:
