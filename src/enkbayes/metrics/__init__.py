@@ -1,0 +1,34 @@
+"""How good predicted probabilities are. proba is (n, K), or (n,): the probability of class 1; targets are class numbers
+(n,). Arrays may come from any library.
+"""
+
+from enkbayes.metrics.calibration import Reliability, ece, reliability
+from enkbayes.metrics.distance import DistanceCurve, confidence_by_distance, nearest_distance
+from enkbayes.metrics.ood import OodScores, ood_score, ood_separation
+from enkbayes.metrics.proper import BrierParts, Scores, accuracy, brier, brier_decomposition, nll, score
+from enkbayes.metrics.reference import PredictiveDistance, predictive_distance
+from enkbayes.metrics.uncertainty import confidence, entropy, mutual_information
+
+__all__ = [
+    "BrierParts",
+    "DistanceCurve",
+    "OodScores",
+    "PredictiveDistance",
+    "Reliability",
+    "Scores",
+    "accuracy",
+    "brier",
+    "brier_decomposition",
+    "confidence",
+    "confidence_by_distance",
+    "ece",
+    "entropy",
+    "mutual_information",
+    "nearest_distance",
+    "nll",
+    "ood_score",
+    "ood_separation",
+    "predictive_distance",
+    "reliability",
+    "score",
+]
