@@ -6,6 +6,7 @@ from enkbayes.ensemble import AffineEnsemble
 from enkbayes.gaussian import Gaussian
 from enkbayes.informed import reduce_to_data
 from enkbayes.likelihoods import Bernoulli, Categorical, Normal
+from enkbayes.polish import polish
 from enkbayes.posterior import Info, Posterior, Uncertainty
 from enkbayes.problem import Problem
 from enkbayes.run import iterate, run
@@ -52,6 +53,7 @@ __all__ = [
     "Uncertainty",
     "iterate",
     "load",
+    "polish",
     "reduce_to_data",
     "run",
     "save",

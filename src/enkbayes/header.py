@@ -1,7 +1,7 @@
 """The header of a stored model: what the file holds besides its arrays, as JSON, checked field by field when read.
 
 Format 1. Required: format, library, kind, likelihood, map, classes, gaussian, info. Optional: estimator (a classifier
-must have it), preprocessing, fingerprint.
+must have it), preprocessing, fingerprint, trust.
 """
 
 from __future__ import annotations
@@ -19,11 +19,13 @@ from enkbayes.likelihoods import Bernoulli, Categorical, Normal
 from enkbayes.logits import LinearMap
 from enkbayes.posterior import Info, Posterior
 from enkbayes.samplers import BY_NAME
+from enkbayes.trust import Trust
 
 FORMAT = 1
 LIKELIHOODS = {kind.__name__: kind for kind in (Bernoulli, Categorical, Normal)}
 SAMPLERS = {kind.__name__: kind for kind in BY_NAME.values()}
 LONGEST_LABEL = 10_000
+ENSEMBLE = ("mean", "basis", "points")
 
 T = TypeVar("T")
 Tensors = dict[str, np.ndarray[Any, Any]]
@@ -38,6 +40,7 @@ class Artefact:
     preprocessing : whatever JSON-able dict the caller stored, None if nothing
     fingerprint : sha256 of the training data, None if unknown
     library : version of enkbayes that wrote the file
+    trust : the trust report, None if it was not computed
     """
 
     posterior: Posterior
@@ -45,6 +48,7 @@ class Artefact:
     preprocessing: Mapping[str, Any] | None = None
     fingerprint: str | None = None
     library: str = ""
+    trust: Trust | None = None
 
 
 def encode(artefact: Artefact) -> tuple[dict[str, Any], Tensors]:
@@ -52,8 +56,9 @@ def encode(artefact: Artefact) -> tuple[dict[str, Any], Tensors]:
     from enkbayes import __version__
 
     posterior, estimator = artefact.posterior, artefact.estimator
-    e = posterior.ensemble
-    tensors = {name: _tensor(x) for name, x in (("mean", e.mean), ("basis", e.basis), ("points", e.points))}
+    tensors = {name: _tensor(getattr(posterior.ensemble, name)) for name in ENSEMBLE}
+    if posterior.before is not None:
+        tensors |= {f"fitted.{name}": _tensor(getattr(posterior.before, name)) for name in ENSEMBLE}
     header = {
         "format": FORMAT,
         "library": __version__,
@@ -62,9 +67,10 @@ def encode(artefact: Artefact) -> tuple[dict[str, Any], Tensors]:
         "map": None if posterior.map is None else asdict(posterior.map),
         "classes": _encode_classes(posterior.classes),
         "gaussian": posterior.gaussian,
-        "info": {name: None if _nan(x) else x for name, x in asdict(posterior.info).items()},
+        "info": _without_nan(asdict(posterior.info)),
         "preprocessing": None if artefact.preprocessing is None else dict(artefact.preprocessing),
         "fingerprint": artefact.fingerprint,
+        "trust": None if artefact.trust is None else artefact.trust.to_json(),
     }
     if estimator is not None:
         simple, arrays = _encode_parameters(estimator["parameters"])
@@ -80,17 +86,22 @@ def decode(header: dict[str, Any], tensors: Tensors) -> Artefact:
         raise ValueError(f"the kind is {kind!r}; expected posterior or classifier")
     posterior = _decode_posterior(header, tensors)
     estimator = _decode_estimator(header, tensors) if kind == "classifier" else None
-    allowed = {"mean", "basis", "points"} | {f"parameter.{name}" for name in (estimator or {}).get("parameters", {})}
+    allowed = {*ENSEMBLE, *(f"fitted.{name}" for name in ENSEMBLE)}
+    allowed |= {f"parameter.{name}" for name in (estimator or {}).get("parameters", {})}
     if not tensors.keys() <= allowed:
         raise ValueError(f"unexpected tensors {sorted(tensors.keys() - allowed)}")
     preprocessing, fingerprint = header.get("preprocessing"), header.get("fingerprint")
     if not isinstance(preprocessing, dict | None) or not isinstance(fingerprint, str | None):
         raise ValueError("preprocessing is not a dict or fingerprint is not text")
-    return Artefact(posterior, estimator, preprocessing, fingerprint, typed(header, "library", str))
+    trust = None if header.get("trust") is None else Trust.from_json(header["trust"])
+    return Artefact(posterior, estimator, preprocessing, fingerprint, typed(header, "library", str), trust)
 
 
 def _decode_posterior(header: dict[str, Any], tensors: Tensors) -> Posterior:
-    ensemble = AffineEnsemble(tensors["mean"], tensors["basis"], tensors["points"])
+    ensemble = AffineEnsemble(*(tensors[name] for name in ENSEMBLE))
+    before = None
+    if "fitted.mean" in tensors:
+        before = AffineEnsemble(*(tensors[f"fitted.{name}"] for name in ENSEMBLE))
     likelihood = _from_name(typed(header, "likelihood", dict), LIKELIHOODS)
     linear, classes = None, _decode_classes(header["classes"])
     if header["map"] is not None:
@@ -101,7 +112,8 @@ def _decode_posterior(header: dict[str, Any], tensors: Tensors) -> Posterior:
             raise ValueError(f"{linear} does not fit {likelihood}")
     if classes is not None and len(classes) != (likelihood.outputs or 2):
         raise ValueError(f"{len(classes)} classes do not fit {likelihood}")
-    _check_ensemble(ensemble, linear)
+    for one in (ensemble, before or ensemble):
+        _check_ensemble(one, linear)
     return Posterior(
         ensemble,
         likelihood,
@@ -109,6 +121,7 @@ def _decode_posterior(header: dict[str, Any], tensors: Tensors) -> Posterior:
         classes,
         typed(header, "gaussian", bool),
         _decode_info(typed(header, "info", dict)),
+        before=before,
     )
 
 
@@ -141,7 +154,16 @@ def _decode_info(values: dict[str, Any]) -> Info:
         time=number("time"),
         seconds=number("seconds"),
         nonlinearity=None if values.get("nonlinearity") is None else number("nonlinearity"),
+        trace=_decode_trace(values.get("trace", [])),
+        sweeps=typed({"sweeps": 0, **values}, "sweeps", int),
+        drift=math.nan if values.get("drift") is None else number("drift"),
     )
+
+
+def _decode_trace(rows: Any) -> tuple[tuple[int, float, float], ...]:
+    """Return (steps, residual, trace of P), where a residual that is not known stands as None."""
+    table = np.asarray(rows, dtype=np.float64).reshape(-1, 3)
+    return tuple((int(steps), float(residual), float(spread)) for steps, residual, spread in table)
 
 
 def _encode_classes(classes: np.ndarray[Any, Any] | None) -> dict[str, Any] | None:
@@ -237,5 +259,10 @@ def _tensor(x: Any) -> np.ndarray[Any, Any]:
     return np.ascontiguousarray(to_numpy(x))
 
 
-def _nan(x: Any) -> bool:
-    return isinstance(x, float) and math.isnan(x)
+def _without_nan(x: Any) -> Any:
+    """Return a value whose NaNs, however deep, are None, as JSON wants it."""
+    if isinstance(x, dict):
+        return {name: _without_nan(part) for name, part in x.items()}
+    if isinstance(x, tuple | list):
+        return [_without_nan(part) for part in x]
+    return None if isinstance(x, float) and math.isnan(x) else x

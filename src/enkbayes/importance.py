@@ -27,13 +27,13 @@ GROUP = 250  # draws whose logits are held at a time
 
 
 def log_weights(problem: Problem, posterior: Posterior, draws: int, seed: int) -> np.ndarray[Any, Any]:
-    """Return the log importance weights (draws,) of fresh draws from the posterior's Gaussian.
+    """Return the log importance weights (draws,) of fresh draws from the fitted Gaussian.
 
     Their average weight is the evidence when the Gaussian spans all parameters; otherwise they are known up to a
     factor, which is all that the two figures below need.
     """
-    z = np.random.default_rng((seed, 3)).standard_normal((draws, posterior.ensemble.rank))
-    ratio = log_ratio(problem, posterior.ensemble)
+    z = np.random.default_rng((seed, 3)).standard_normal((draws, posterior.fitted.rank))
+    ratio = log_ratio(problem, posterior.fitted)
     return np.asarray(to_numpy(ratio(like(z, posterior.mean))), dtype=np.float64)
 
 

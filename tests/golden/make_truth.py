@@ -57,9 +57,7 @@ class Potential:
         return np.asarray(g @ self.fitted.basis)
 
 
-def hmc(
-    potential: Potential, z: Vector, size: float, leaps: int, rng: np.random.Generator
-) -> tuple[Vector, float]:
+def hmc(potential: Potential, z: Vector, size: float, leaps: int, rng: np.random.Generator) -> tuple[Vector, float]:
     """Return z (J, r) after one trajectory of every chain, and the share accepted."""
     step = size * rng.uniform(0.8, 1.2, size=(len(z), 1))
     momentum = rng.standard_normal(z.shape)

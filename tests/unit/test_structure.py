@@ -37,6 +37,7 @@ LAYERS = [
     "fingerprint",
     "header",
     "storage",
+    "aftercare",
     "estimators",
     "artefacts",
     "nets",
