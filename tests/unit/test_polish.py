@@ -117,7 +117,9 @@ def test_narrow_ensembles_stay_in_their_span():
 def test_nonlinear_logits_are_polished_by_their_values_alone():
     """One parameter, f = x (theta + theta^3): the truth by quadrature."""
     x, labels = np.asarray([1.0, 2.0, -1.0, 0.5]), [1, 1, 0, 0]
-    problem = eb.Problem.nonlinear(lambda theta: x[:, None] * (theta + theta**3)[:, 0], labels, eb.Gaussian.isotropic(1))
+    problem = eb.Problem.nonlinear(
+        lambda theta: x[:, None] * (theta + theta**3)[:, 0], labels, eb.Gaussian.isotropic(1)
+    )
     posterior = eb.run(problem, eb.Equilibrium(tau=0.3, tol=1e-3), particles=4000)
     polished = eb.polish(problem, posterior, 30)
     grid = np.linspace(-6, 6, 4001)[:, None]
