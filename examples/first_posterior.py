@@ -8,15 +8,13 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-import matplotlib as mpl
-
-mpl.use("Agg")
-import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.figure import Figure
 from rich.console import Console
 from rich.table import Table
 
 import enkbayes as eb
+from enkbayes import plots
 
 SAMPLERS = {
     "Equilibrium": eb.Equilibrium(),
@@ -35,9 +33,17 @@ def toy_problem(seed: int = 0) -> eb.Problem:
     return eb.Problem.create(features, labels, 1.0)
 
 
-def residuals(problem: eb.Problem, sampler: eb.samplers.Sampler) -> list[float]:
-    """The natural-gradient residual of the particles' own averages after every step."""
-    return [problem.potential_moments(s.ensemble).residual for s in eb.iterate(problem, sampler, particles=100)]
+def draw(problem: eb.Problem) -> Figure:
+    """Return the residual of the particles' own averages after every step, of two samplers."""
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    ax = figure.subplots()
+    drawn = {"Equilibrium": ("equilibrium", ""), "Algorithm 2, ds = .1": ("trotter", ": ends at its splitting bias")}
+    for sampler, (name, remark) in drawn.items():
+        states = eb.iterate(problem, SAMPLERS[sampler], particles=100)
+        plots.residual_trace(ax, plots.Trace.of(states, problem), name=name, label=sampler + remark)
+    ax.set_title("Distance from equilibrium")
+    ax.legend(frameon=False)
+    return figure
 
 
 def main() -> None:
@@ -60,14 +66,8 @@ def main() -> None:
             name, str(posterior.info.steps), f"{1e3 * posterior.info.seconds:.0f}", f"{error:.4f}", f"{ratio:.4f}"
         )
     Console().print(table)
-    figure, ax = plt.subplots(figsize=(7, 4), layout="constrained")
-    ax.semilogy(residuals(problem, SAMPLERS["Equilibrium"]), "o-", color="#0072B2", label="Equilibrium")
-    trotter = residuals(problem, SAMPLERS["Algorithm 2, ds = .1"])
-    ax.semilogy(trotter, color="#D55E00", label="Algorithm 2, ds = .1: ends at its splitting bias")
-    ax.set(xlabel="evaluations of the data", ylabel="natural-gradient residual", title="Distance from equilibrium")
-    ax.legend(frameon=False)
     picture = out / "first_posterior.png"
-    figure.savefig(picture, dpi=150)
+    draw(problem).savefig(picture, dpi=150)
     Console().print(f"picture: {picture.resolve()}")
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from PIL import Image
 from sklearn.datasets import load_breast_cancer, load_digits, make_blobs, make_moons
 from sklearn.decomposition import PCA
 from sklearn.linear_model import LogisticRegression
@@ -149,12 +150,12 @@ def histogram_panel(ax: Axes, size: Size) -> None:
     ax.legend(fontsize=8, loc="upper left")
 
 
-def reliability_panel(ax: Axes, size: Size, fit: Callable[[int], Table]) -> None:
+def reliability_panel(ax: Axes, size: Size, fit: Callable[[int], Table], legend: str) -> None:
     """Draw how far confidence is deserved."""
     table = fit(size.digits)
     plots.reliability_diagram(ax, table.point, table.labels, name="mle", bins=10)
     plots.reliability_diagram(ax, table.proba, table.labels, bins=10)
-    ax.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=3)
+    ax.legend(fontsize=7, loc=legend, handlelength=1.5)
 
 
 def convergence_panel(ax: Axes, size: Size) -> None:
@@ -169,7 +170,7 @@ def residual_panel(ax: Axes, size: Size) -> None:
     for name, sampler in {"equilibrium": eb.Equilibrium(), "mean-field": eb.MeanField(), "trotter": trotter}.items():
         plots.residual_trace(ax, plots.Trace.of(eb.iterate(problem, sampler), problem), name=name)
     ax.set_xscale("symlog")
-    ax.legend(fontsize=8)
+    ax.legend(fontsize=8, loc="upper right")
 
 
 def marginal_panel(ax: Axes, size: Size) -> None:
@@ -225,8 +226,8 @@ PANELS = {
     "confidence against distance": distance_panel,
     "in and out of distribution": histogram_panel,
     "marginal posterior": marginal_panel,
-    "reliability, breast cancer": partial(reliability_panel, fit=lambda _: cancer()),
-    "reliability, digits": partial(reliability_panel, fit=lambda rows: digits(rows)[0]),
+    "reliability, breast cancer": partial(reliability_panel, fit=lambda _: cancer(), legend="lower right"),
+    "reliability, digits": partial(reliability_panel, fit=lambda rows: digits(rows)[0], legend="upper left"),
     "convergence": convergence_panel,
     "residuals of three samplers": residual_panel,
     "ensemble sizes": sweep_panel,
@@ -255,6 +256,14 @@ def page(size: Size) -> Figure:
     return figure
 
 
+def save_small(figure: Figure, path: Path) -> None:
+    """Save with five bits a channel: nobody sees the difference, and the file is a third smaller."""
+    figure.savefig(path, dpi=72)
+    with Image.open(path) as picture:
+        coarse = picture.convert("RGB").point(lambda value: (value & 0xF8) | (value >> 5))
+    coarse.save(path, optimize=True)
+
+
 def main() -> None:
     """Draw, and say where."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -265,7 +274,7 @@ def main() -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     for title in PANELS:
         draw(title, size).savefig(options.out / file_name(title), dpi=150)
-    page(size).savefig(options.out / "gallery.png", dpi=64)
+    save_small(page(size), options.out / "gallery.png")
     print(f"{len(PANELS) + 1} pictures in {options.out.resolve()}")
 
 

@@ -16,7 +16,6 @@ from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
-import matplotlib as mpl
 import numpy as np
 import torch
 from sklearn.datasets import make_moons
@@ -24,10 +23,8 @@ from sklearn.model_selection import train_test_split
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
+from enkbayes import plots
 from enkbayes.nets import BayesianHead, BayesianNetwork
-
-mpl.use("Agg")
-import matplotlib.pyplot as plt
 
 Predict = Callable[[torch.Tensor], torch.Tensor]
 WIDTHS = (2, 20, 20, 50, 1)
@@ -55,24 +52,12 @@ def circle(radius: float, size: int = 360) -> torch.Tensor:
 
 def draw(methods: dict[str, Predict], x: torch.Tensor, y: torch.Tensor, path: Path) -> None:
     """Draw the confidence of every method: near the data above, zoomed out below."""
-    figure, axes = plt.subplots(2, len(methods), figsize=(3.6 * len(methods) + 0.6, 6.8), layout="constrained")
-    for row, (half, ticks) in zip(axes, ((2.5, (-2, 0, 2)), (25.0, (-20, 0, 20))), strict=True):
-        side = np.linspace(-half, half, 121)
-        plane = np.stack(np.meshgrid(0.5 + side, 0.25 + side), axis=-1).reshape(-1, 2)
-        for axis, (name, predict) in zip(row, methods.items(), strict=True):
-            p = predict(torch.as_tensor(plane))[:, 1].numpy().reshape(121, 121)
-            levels = np.linspace(0.5, 1, 21)
-            field = axis.contourf(0.5 + side, 0.25 + side, np.maximum(p, 1 - p), levels=levels, cmap="viridis")
-            axis.contour(0.5 + side, 0.25 + side, p, levels=[0.5], colors="white", linewidths=1.2)
-            size = 14 if half < 10 else 2
-            for value, colour in ((0, "tab:orange"), (1, "tab:red")):
-                axis.scatter(*x[y == value].T, s=size, c=colour, edgecolors="black", linewidths=0.3)
-            axis.set(
-                title=f"{name}\n{'near' if half < 10 else 'zoomed out'}", aspect="equal", xticks=ticks, yticks=ticks
-            )
-    figure.colorbar(field, ax=axes, shrink=0.7, label="confidence", ticks=np.linspace(0.5, 1, 6))
-    figure.savefig(path, dpi=130)
-    plt.close(figure)
+
+    def of_arrays(predict: Predict) -> Callable[[np.ndarray], torch.Tensor]:
+        return lambda points: predict(torch.as_tensor(points))
+
+    maps = {name: of_arrays(predict) for name, predict in methods.items()}
+    plots.confidence_figure(maps, x, y, zoom=10.0).savefig(path, dpi=130)
 
 
 def main() -> None:

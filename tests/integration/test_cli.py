@@ -132,7 +132,7 @@ def test_parquet_goes_in_and_out(cancer, tmp_path):
 def test_evaluate_with_strange_data(cancer):
     words = ("evaluate", cancer / "model.safetensors", cancer / "test.csv", "--target", "diagnosis")
     result = ok(*words, "--ood", cancer / "strange.csv")
-    for name in ("accuracy", "NLL", "Brier", "ECE", "OOD AUROC", "OOD FPR95"):
+    for name in ("accuracy", "NLL", "Brier", "ECE", "OOD AUROC", "OOD AUPR", "OOD FPR95"):
         assert name in result.stdout
     ood = json.loads(ok(*words, "--ood", cancer / "strange.csv", "--json").stdout)["ood"]
     assert ood["rows"] == 60

@@ -25,7 +25,7 @@ def evaluate(
 ) -> None:
     """Score a model: accuracy, negative log-likelihood (nats), Brier score (0 to 2), calibration error (15 bins).
 
-    With --ood also AUROC and FPR95 of telling those rows from the others by their lack of confidence.
+    With --ood also AUROC, AUPR and FPR95 of telling those rows from the others by their lack of confidence.
     """
     from enkbayes.cli.model import TableModel
     from enkbayes.metrics import ood_score, score
@@ -39,7 +39,8 @@ def evaluate(
     if ood is not None:
         scores = ood_score(proba, _unlabelled(fitted, ood, target, speech))
         facts["ood"] = asdict(scores)
-        shown |= {"OOD rows": text(scores.rows), "OOD AUROC": f"{scores.auroc:.4f}", "OOD FPR95": f"{scores.fpr95:.4f}"}
+        shown["OOD rows"] = text(scores.rows)
+        shown |= {f"OOD {name}": f"{facts['ood'][name.lower()]:.4f}" for name in ("AUROC", "AUPR", "FPR95")}
     speech.result(f"enkbayes evaluate {data}", facts, shown)
 
 

@@ -30,8 +30,9 @@ def probabilities(proba: Any, what: str = "proba") -> Vector:
         raise ValueError(
             f"{what} has shape {p.shape}; expected (n, K) with K >= 2, or (n,): the probability of class 1"
         )
-    if not np.all(np.isfinite(p)):
-        raise ValueError(f"{what} has {np.sum(~np.isfinite(p))} values that are NaN or infinite; drop those rows first")
+    finite = np.all(np.isfinite(p), axis=1)
+    if not np.all(finite):
+        raise ValueError(f"{what} has {np.sum(~finite)} rows with NaN or infinite values; drop them first")
     if len(p) and (p.min() < -TOLERANCE or p.max() > 1 + TOLERANCE):
         raise ValueError(
             f"{what} has values from {p.min():.4g} to {p.max():.4g}; "

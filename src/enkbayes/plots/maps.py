@@ -60,6 +60,7 @@ def confidence_map(ax: Axes, proba: Any, edges: Vector) -> Axes:
     True
     """
     from matplotlib.colors import LinearSegmentedColormap
+    from matplotlib.patheffects import withStroke
 
     p = probabilities(proba)
     n, lowest = round(len(p) ** 0.5), 1 / p.shape[1]
@@ -72,7 +73,8 @@ def confidence_map(ax: Axes, proba: Any, edges: Vector) -> Axes:
     for k in range(1 if p.shape[1] == 2 else 0, p.shape[1]):
         lead = (p[:, k] - np.max(np.delete(p, k, axis=1), axis=1)).reshape(n, n)
         if lead.min() < 0 < lead.max():
-            ax.contour(x, y, lead, levels=[0.0], colors=[INK], linewidths=1.6)
+            line = ax.contour(x, y, lead, levels=[0.0], colors=[INK], linewidths=1.6)
+            line.set_path_effects([withStroke(linewidth=2.6, foreground=SHADES[0])])  # dark on dark is not seen
     ax.set_xlim(edges[0], edges[1])
     ax.set_ylim(edges[2], edges[3])
     ax.set_aspect("equal")
