@@ -70,9 +70,22 @@ def effective_share(log_weights: np.ndarray[Any, Any]) -> float:
 
 def tail_shape(log_weights: np.ndarray[Any, Any]) -> float:
     """Return k-hat by ArviZ, NaN where it is not installed."""
-    if find_spec("arviz") is None:
-        return math.nan
-    import arviz
+    return smoothed(log_weights)[1]
 
-    psis = getattr(arviz, "psislw", None)
-    return math.nan if psis is None else float(psis(log_weights.copy())[1])
+
+def smoothed(log_weights: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], float]:
+    """Return the log weights with their tail replaced by that of a fitted Pareto law, and its shape k-hat, by ArviZ.
+
+    The weights keep their scale, so that their average is still the evidence. Where ArviZ is not installed they come
+    back as they are, with NaN.
+    """
+    psis = None
+    if find_spec("arviz") is not None:
+        import arviz
+
+        psis = getattr(arviz, "psislw", None)
+    if psis is None:
+        return log_weights, math.nan
+    smooth, k_hat = psis(log_weights.copy())
+    least = int(np.argmin(log_weights))  # smoothing touches the largest weights only, so this one tells the scale
+    return np.asarray(smooth + (log_weights[least] - smooth[least])), float(k_hat)
