@@ -68,11 +68,6 @@ def effective_share(log_weights: np.ndarray[Any, Any]) -> float:
     return float(w.sum() ** 2 / np.sum(w**2) / len(w))
 
 
-def tail_shape(log_weights: np.ndarray[Any, Any]) -> float:
-    """Return k-hat by ArviZ, NaN where it is not installed."""
-    return smoothed(log_weights)[1]
-
-
 def smoothed(log_weights: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], float]:
     """Return the log weights with their tail replaced by that of a fitted Pareto law, and its shape k-hat, by ArviZ.
 

@@ -111,6 +111,11 @@ class Posterior:
         return self.ensemble if self.before is None else self.before
 
     @property
+    def has_gaussian(self) -> bool:
+        """Whether `fitted` is a Gaussian that was fitted, and not one made up from noisy particles."""
+        return self.gaussian or self.before is not None
+
+    @property
     def theta(self) -> Array:
         """The particles (J, P)."""
         return self.ensemble.theta

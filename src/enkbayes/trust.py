@@ -37,7 +37,7 @@ import numpy as np
 import scipy.sparse
 
 from enkbayes.arrays import epsilon, row_slices, to_numpy
-from enkbayes.importance import effective_share, log_weights, tail_shape
+from enkbayes.importance import effective_share, log_weights, smoothed
 from enkbayes.logits import LinearLogits
 from enkbayes.posterior import Posterior
 from enkbayes.problem import Problem
@@ -149,9 +149,9 @@ def assess(problem: Problem, posterior: Posterior, *, draws: int | None = None, 
     draws = affordable(problem) if draws is None else draws
     k_hat = effective = distance = math.nan
     informed = fitted.rank - float(np.sum(to_numpy(problem.prior_moments(fitted).spectrum[0])))
-    if posterior.gaussian or posterior.before is not None:
-        weights = log_weights(problem, posterior, draws, seed)
-        k_hat, effective, distance = tail_shape(weights), effective_share(weights), shift(weights, informed)
+    if posterior.has_gaussian:
+        weights, k_hat = smoothed(log_weights(problem, posterior, draws, seed))
+        effective, distance = effective_share(weights), shift(weights, informed)
     figures = Trust(
         verdict="",
         reason="",

@@ -29,7 +29,7 @@ def test_polished_particles_have_the_law_of_nuts(name):
     problem = real_problem(name)
     draws = np.load(FOLDER / f"nuts_{name}.npz")["draws"].astype(np.float64)[::2]
     before = eb.run(problem, eb.MeanField(), particles=1000)
-    after = eb.polish(problem, before, 150)
+    after = eb.polish(problem, before, 60)
     assert energy_test(before.theta, draws, np.random.default_rng(0)) < 0.01
     assert energy_test(after.theta, draws, np.random.default_rng(0)) > 0.05
 
