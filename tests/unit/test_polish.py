@@ -26,7 +26,7 @@ def variance_ratio(theta, truth):
 )
 def test_variances_grow_to_the_true_ones(name, expected):
     """METHOD 6.2b: mean variance ratio after 0, 5, 10, 20, 30 sweeps: T3 .89/.92/.94/.97/.98, T5 .83/.88/.90/.93/.95,
-    T4 .75/.81/.85/.89/.92, against a slice run that had not quite forgotten its start. Against HMC the start is a little
+    T4 .75/.81/.85/.89/.92, against a slice run that had not quite forgotten its start. Against HMC the start is
     lower, and every second ellipse being wide, the rise is faster.
     """
     problem, truth = method_problem(name), np.load(FOLDER / f"truth_{name}.npz")
