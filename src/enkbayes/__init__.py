@@ -7,6 +7,7 @@ from enkbayes.ensemble import AffineEnsemble
 from enkbayes.gaussian import Gaussian
 from enkbayes.informed import reduce_to_data
 from enkbayes.likelihoods import Bernoulli, Categorical, Normal
+from enkbayes.polish import polish
 from enkbayes.posterior import Info, Posterior, Uncertainty
 from enkbayes.problem import Problem
 from enkbayes.run import iterate, run
@@ -55,6 +56,7 @@ __all__ = [
     "advise",
     "iterate",
     "load",
+    "polish",
     "reduce_to_data",
     "run",
     "save",

@@ -131,10 +131,13 @@ class Complement:
         inside = xi @ B
         return self.frame.parameters((xi - inside @ B.mT) * xp.sqrt(self.variance)), inside
 
-    def draws(self, basis: Array, size: int) -> Array:
-        """Return the part of `size` particles outside the basis, (size, P), always the same."""
-        xi = np.random.default_rng((self.seed, 5)).standard_normal((size, basis.shape[0]))
-        return self.place(basis, like(xi, basis))[0]
+    def standard(self, basis: Array, points: Array) -> Array:
+        """Return standard coordinates (J, P) of particles with the given coordinates (J, r) in the basis and draws, always
+        the same, outside.
+        """
+        xi = np.random.default_rng((self.seed, 5)).standard_normal((points.shape[0], basis.shape[0]))
+        xi, B = like(xi, basis), self.directions(basis)
+        return xi + (points - xi @ B) @ B.mT
 
     def log_volume(self) -> float:
         """Log det cov^{1/2} of the whole law, basis included."""

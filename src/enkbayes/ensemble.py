@@ -22,6 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from enkbayes.arrays import Array, epsilon, like, namespace
 from enkbayes.complement import Complement
@@ -95,11 +96,12 @@ class AffineEnsemble:
         """The number of particles J."""
         return int(self.points.shape[0])
 
-    @property
+    @cached_property
     def theta(self) -> Array:
         """The particles (J, P)."""
-        inside = self.mean + self.points @ self.basis.mT
-        return inside if self.complement is None else inside + self.complement.draws(self.basis, self.size)
+        if self.complement is None:
+            return self.mean + self.points @ self.basis.mT
+        return self.place(self.complement.standard(self.basis, self.points))
 
     @property
     def cov(self) -> Array:
@@ -124,6 +126,15 @@ class AffineEnsemble:
             return self.mean + z @ self.basis.mT
         outside, inside = self.complement.place(self.basis, z)
         return self.mean + inside @ self.basis.mT + outside
+
+    def dense(self) -> AffineEnsemble:
+        """Return the same particles and law with a basis (P, P) instead of a complement."""
+        if self.complement is None:
+            return self
+        xp = namespace(self.mean)
+        eye = xp.eye(self.freedom, dtype=self.mean.dtype, device=self.mean.device)
+        points = self.complement.standard(self.basis, self.points)
+        return AffineEnsemble(self.mean, (self.place(eye) - self.mean).mT, points)
 
     @property
     def log_volume(self) -> float:

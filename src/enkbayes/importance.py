@@ -27,14 +27,14 @@ GROUP = 250  # draws whose logits are held at a time
 
 
 def log_weights(problem: Problem, posterior: Posterior, draws: int, seed: int) -> np.ndarray[Any, Any]:
-    """Return the log importance weights (draws,) of fresh draws from the posterior's Gaussian.
+    """Return the log importance weights (draws,) of fresh draws from the fitted Gaussian.
 
     Their average weight is the evidence when the Gaussian spans all parameters; otherwise they are known up to a
     factor, which is all that the two figures below need.
     """
-    ensemble = posterior.ensemble
-    z = np.random.default_rng((seed, 3)).standard_normal((draws, ensemble.freedom))
-    return np.asarray(to_numpy(log_ratio(problem, ensemble)(like(z, ensemble.mean))), dtype=np.float64)
+    z = np.random.default_rng((seed, 3)).standard_normal((draws, posterior.fitted.freedom))
+    ratio = log_ratio(problem, posterior.fitted)
+    return np.asarray(to_numpy(ratio(like(z, posterior.mean))), dtype=np.float64)
 
 
 def log_ratio(problem: Problem, ensemble: AffineEnsemble) -> Callable[[Array], Array]:
@@ -65,11 +65,6 @@ def effective_share(log_weights: np.ndarray[Any, Any]) -> float:
     """
     w = np.exp(log_weights - np.max(log_weights))
     return float(w.sum() ** 2 / np.sum(w**2) / len(w))
-
-
-def tail_shape(log_weights: np.ndarray[Any, Any]) -> float:
-    """Return k-hat by ArviZ, NaN where it is not installed."""
-    return smoothed(log_weights)[1]
 
 
 def smoothed(log_weights: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], float]:

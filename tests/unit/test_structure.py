@@ -40,6 +40,7 @@ LAYERS = [
     "fingerprint",
     "header",
     "storage",
+    "aftercare",
     "estimators",
     "artefacts",
     "nets",
