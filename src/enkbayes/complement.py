@@ -132,8 +132,8 @@ class Complement:
         return self.frame.parameters((xi - inside @ B.mT) * xp.sqrt(self.variance)), inside
 
     def standard(self, basis: Array, points: Array) -> Array:
-        """Return standard coordinates (J, P) of particles with the given coordinates (J, r) in the basis and draws, always
-        the same, outside.
+        """Return standard coordinates (J, P) of particles with coordinates (J, r) in the basis and draws, always the same,
+        outside.
         """
         xi = np.random.default_rng((self.seed, 5)).standard_normal((points.shape[0], basis.shape[0]))
         xi, B = like(xi, basis), self.directions(basis)
