@@ -24,6 +24,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from enkbayes.arrays import Array, epsilon, like, namespace
+from enkbayes.complement import Complement
 from enkbayes.moments import Moments
 
 
@@ -42,6 +43,9 @@ def affine_map(
 class AffineEnsemble:
     """J particles theta_j = mean + basis @ points_j, with mean (P,), basis (P, r) and points (J, r).
 
+    A small ensemble of a large model may carry a `complement`, the law outside the basis; every particle then has a
+    part of it as well.
+
     >>> import numpy as np
     >>> ensemble = AffineEnsemble(np.asarray([1.0]), np.asarray([[2.0]]), np.asarray([[-1.0], [1.0]]))
     >>> ensemble.theta.tolist(), ensemble.cov.tolist()
@@ -51,6 +55,7 @@ class AffineEnsemble:
     mean: Array
     basis: Array
     points: Array
+    complement: Complement | None = None
 
     @classmethod
     def factor(cls, theta: Array) -> AffineEnsemble:
@@ -93,16 +98,59 @@ class AffineEnsemble:
     @property
     def theta(self) -> Array:
         """The particles (J, P)."""
-        return self.mean + self.points @ self.basis.mT
+        inside = self.mean + self.points @ self.basis.mT
+        return inside if self.complement is None else inside + self.complement.draws(self.basis, self.size)
 
     @property
     def cov(self) -> Array:
-        """P = basis basis' (P, P)."""
-        return self.basis @ self.basis.mT
+        """P = basis basis' (P, P), and the complement's part."""
+        inside = self.basis @ self.basis.mT
+        return inside if self.complement is None else inside + self.complement.cov(self.basis)
+
+    @property
+    def variances(self) -> Array:
+        """The diagonal of cov, (P,)."""
+        inside = namespace(self.basis).sum(self.basis**2, axis=1)
+        return inside if self.complement is None else inside + self.complement.variances(self.basis)
+
+    @property
+    def freedom(self) -> int:
+        """The number of directions in which N(mean, cov) has any spread: r, or P with a complement."""
+        return self.rank if self.complement is None else int(self.mean.shape[0])
+
+    def place(self, z: Array) -> Array:
+        """Return theta (n, P) for standard coordinates z (n, freedom): standard normal z give draws of N(mean, cov)."""
+        if self.complement is None:
+            return self.mean + z @ self.basis.mT
+        outside, inside = self.complement.place(self.basis, z)
+        return self.mean + inside @ self.basis.mT + outside
+
+    def locate(self, theta: Array) -> Array:
+        """Return z (n, freedom) of theta (n, P): the inverse of `place`, within the span where there is no complement.
+
+        >>> import numpy as np
+        >>> ensemble = AffineEnsemble.factor(np.random.default_rng(0).standard_normal((5, 8)))
+        >>> bool(np.allclose(ensemble.locate(ensemble.theta), ensemble.points))
+        True
+        """
+        if self.complement is not None:
+            return self.complement.locate(self.basis, theta - self.mean)
+        u, s, vt = namespace(self.basis).linalg.svd(self.basis, full_matrices=False)
+        return ((theta - self.mean) @ u / s) @ vt
+
+    @property
+    def log_volume(self) -> float:
+        """Log |det| of `place` (of its restriction to the span, where it has one)."""
+        if self.complement is not None:
+            return self.complement.log_volume()
+        xp = namespace(self.basis)
+        return float(xp.sum(xp.log(xp.linalg.svdvals(self.basis))))
 
     def to(self, reference: Array) -> AffineEnsemble:
         """Return the same ensemble in the library, dtype and device of `reference`."""
-        return AffineEnsemble(like(self.mean, reference), like(self.basis, reference), like(self.points, reference))
+        complement = None if self.complement is None else self.complement.to(reference)
+        mean, basis, points = (like(x, reference) for x in (self.mean, self.basis, self.points))
+        return AffineEnsemble(mean, basis, points, complement)
 
     def transform(
         self, moments: Moments, gain: Callable[[Array], Array], scale: Callable[[Array], Array]

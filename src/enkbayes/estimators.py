@@ -42,8 +42,8 @@ class EnsembleClassifier(Aftercare, ClassifierMixin, BaseEstimator):  # type: ig
         "equilibrium", "homotopy", "mean-field", "trotter", "tamed-homotopy", "stochastic", or a sampler object such as
         `Equilibrium(tol=1e-8)`.
     particles : int
-        J, the size of the ensemble. Use more than there are parameters (features x classes), or "mean-field", whose
-        accuracy does not depend on J.
+        J, the size of the ensemble. With "equilibrium" and "mean-field" any number will do; the other samplers need
+        more particles than parameters (features x classes).
     prior_precision : float, array (D,) or array (D, D)
         Inverse variance of the weights' Gaussian prior: one number, one for each feature, or the inverse covariance
         between features. With prior_mean=0 the most probable weights are those of `LogisticRegression(C=1 /
@@ -136,10 +136,10 @@ class EnsembleClassifier(Aftercare, ClassifierMixin, BaseEstimator):  # type: ig
         if len(classes) < 2:
             raise ValueError(f"labels have only one class, {classes[0]}; expected two or more classes")
         problem, sampler = self._problem(X, y, classes, sample_weight), self._sampler()
-        if self.particles <= problem.dim and not isinstance(sampler, MeanField):
+        if self.particles <= problem.dim and not getattr(sampler, "informed", False):
             warnings.warn(
                 f"{self.particles} particles span {self.particles - 1} of {problem.dim} parameters, and the weights "
-                'move only there; use more particles, fewer features, or sampler="mean-field"',
+                'move only there; use more particles, fewer features, or sampler="equilibrium"',
                 UserWarning,
                 stacklevel=2,
             )
@@ -155,8 +155,8 @@ class EnsembleClassifier(Aftercare, ClassifierMixin, BaseEstimator):  # type: ig
         and digits (about .01 on iris, with its 15 rows a batch), but batches sorted by class can differ by .1 and more
         (`benchmarks/sequential.py` prints the table).
 
-        With particles <= P parameters the ensemble's covariance is singular and no prior, so
-        the update is then made by `MeanField`, whose covariance has full rank; it needs memory for a P x P matrix.
+        With particles <= P parameters a sampler other than "equilibrium" has a singular covariance, which is no prior;
+        the update is then made by `MeanField`.
         """
         first = not hasattr(self, "posterior_")
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64, reset=first)
@@ -169,7 +169,9 @@ class EnsembleClassifier(Aftercare, ClassifierMixin, BaseEstimator):  # type: ig
                 problem.with_prior(replace(self.posterior_, ensemble=ensemble).law),
                 self.fingerprint_ or "",
             )
-        sampler = self._sampler() if self.particles > problem.dim else MeanField()
+        sampler = self._sampler()
+        if self.particles <= problem.dim and not getattr(sampler, "informed", False):
+            sampler = MeanField()
         return self._learn(problem, sampler, None, fingerprint(X, y, sample_weight, before))
 
     def predict(self, X: Any) -> Array:

@@ -107,7 +107,7 @@ def reliable(by_weights: Evidence) -> bool:
 
 def proposal(problem: Problem, posterior: Posterior | None) -> Posterior:
     """Return a posterior whose Gaussian covers all parameters: the given one if it does, else that of `MeanField`."""
-    if posterior is not None and posterior.has_gaussian and posterior.fitted.rank == problem.dim:
+    if posterior is not None and posterior.has_gaussian and posterior.fitted.freedom == problem.dim:
         return posterior
     if not isinstance(problem.model, LinearLogits):
         raise ValueError(
@@ -121,9 +121,10 @@ def elbo(problem: Problem, posterior: Posterior, *, draws: int = DRAWS, seed: in
     """Return the evidence lower bound E_q[log w] = -E_q[Psi] - KL(q || prior) of the posterior's Gaussian q.
 
     Linear logits have closed or quadrature averages. The gap between bound and evidence, KL(q || posterior), is not
-    known, so the error is NaN. For nonlinear logits the average is over draws, and the error is that of the average.
+    known, so the error is NaN. For nonlinear logits, and for a covariance with a structure, the average is over draws,
+    and the error is that of the average.
     """
-    if not isinstance(problem.model, LinearLogits):
+    if not isinstance(problem.model, LinearLogits) or posterior.ensemble.complement is not None:
         w = log_weights(problem, posterior, draws, seed)
         return Evidence(float(w.mean()), float(w.std(ddof=1)) / math.sqrt(draws), "ELBO", bound=True)
     expectation = closure if problem.likelihood.exact_closure else refined_closure(1)
@@ -173,7 +174,7 @@ def path_sampling(
     """
     rng = np.random.default_rng((seed, 4))
     ratio = numpy_ratio(log_ratio(problem, _widened(problem, posterior.fitted)), posterior.mean)
-    z = rng.standard_normal((populations * chains, posterior.fitted.rank))
+    z = rng.standard_normal((populations * chains, posterior.fitted.freedom))
     log_w, before = ratio(z), 0.0
     halves = np.zeros((2, populations))
     for b, weight in zip(*_unit_nodes(NODES), strict=True):
@@ -217,8 +218,10 @@ def _average(problem: Problem) -> Expectation:
 
 def _widened(problem: Problem, ensemble: AffineEnsemble) -> AffineEnsemble:
     """Return the ensemble with its spread times 1 + (WIDER - 1) w in directions where a share w of the precision comes
-    from the data.
+    from the data; one whose covariance has a structure is left as it is.
     """
+    if ensemble.complement is not None:
+        return ensemble
     xp = namespace(ensemble.mean)
     w, U = problem.moments(ensemble, _average(problem)).spectrum
     factors = 1 + (WIDER - 1) * xp.minimum(w, xp.ones_like(w))

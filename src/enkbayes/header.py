@@ -1,7 +1,8 @@
 """The header of a stored model: what the file holds besides its arrays, as JSON, checked field by field when read.
 
 Format 1. Required: format, library, kind, likelihood, map, classes, gaussian, info. Optional: estimator (a classifier
-must have it), preprocessing, fingerprint, trust.
+must have it), preprocessing, fingerprint, trust, complement (the law outside the basis), fitted (of polished particles:
+the complement of the Gaussian that they came from).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from enkbayes.arrays import to_numpy
+from enkbayes.complement import Complement, Frame
 from enkbayes.ensemble import AffineEnsemble
 from enkbayes.likelihoods import Bernoulli, Categorical, Normal
 from enkbayes.logits import LinearMap
@@ -25,7 +27,7 @@ FORMAT = 1
 LIKELIHOODS = {kind.__name__: kind for kind in (Bernoulli, Categorical, Normal)}
 SAMPLERS = {kind.__name__: kind for kind in BY_NAME.values()}
 LONGEST_LABEL = 10_000
-ENSEMBLE = ("mean", "basis", "points")
+FITTED = "fitted."  # prefix of the tensors of the Gaussian that polished particles came from
 
 T = TypeVar("T")
 Tensors = dict[str, np.ndarray[Any, Any]]
@@ -56,9 +58,9 @@ def encode(artefact: Artefact) -> tuple[dict[str, Any], Tensors]:
     from enkbayes import __version__
 
     posterior, estimator = artefact.posterior, artefact.estimator
-    tensors = {name: _tensor(getattr(posterior.ensemble, name)) for name in ENSEMBLE}
+    tensors = {name: _tensor(x) for name, x in _arrays(posterior.ensemble).items()}
     if posterior.before is not None:
-        tensors |= {f"fitted.{name}": _tensor(getattr(posterior.before, name)) for name in ENSEMBLE}
+        tensors |= {f"{FITTED}{name}": _tensor(x) for name, x in _arrays(posterior.before).items()}
     header = {
         "format": FORMAT,
         "library": __version__,
@@ -67,6 +69,8 @@ def encode(artefact: Artefact) -> tuple[dict[str, Any], Tensors]:
         "map": None if posterior.map is None else asdict(posterior.map),
         "classes": _encode_classes(posterior.classes),
         "gaussian": posterior.gaussian,
+        "complement": _encode_complement(posterior.ensemble),
+        "fitted": None if posterior.before is None else {"complement": _encode_complement(posterior.before)},
         "info": _without_nan(asdict(posterior.info)),
         "preprocessing": None if artefact.preprocessing is None else dict(artefact.preprocessing),
         "fingerprint": artefact.fingerprint,
@@ -86,7 +90,7 @@ def decode(header: dict[str, Any], tensors: Tensors) -> Artefact:
         raise ValueError(f"the kind is {kind!r}; expected posterior or classifier")
     posterior = _decode_posterior(header, tensors)
     estimator = _decode_estimator(header, tensors) if kind == "classifier" else None
-    allowed = {*ENSEMBLE, *(f"fitted.{name}" for name in ENSEMBLE)}
+    allowed = set(_arrays(posterior.ensemble)) | {f"{FITTED}{name}" for name in _arrays(posterior.fitted)}
     allowed |= {f"parameter.{name}" for name in (estimator or {}).get("parameters", {})}
     if not tensors.keys() <= allowed:
         raise ValueError(f"unexpected tensors {sorted(tensors.keys() - allowed)}")
@@ -98,10 +102,6 @@ def decode(header: dict[str, Any], tensors: Tensors) -> Artefact:
 
 
 def _decode_posterior(header: dict[str, Any], tensors: Tensors) -> Posterior:
-    ensemble = AffineEnsemble(*(tensors[name] for name in ENSEMBLE))
-    before = None
-    if "fitted.mean" in tensors:
-        before = AffineEnsemble(*(tensors[f"fitted.{name}"] for name in ENSEMBLE))
     likelihood = _from_name(typed(header, "likelihood", dict), LIKELIHOODS)
     linear, classes = None, _decode_classes(header["classes"])
     if header["map"] is not None:
@@ -112,8 +112,11 @@ def _decode_posterior(header: dict[str, Any], tensors: Tensors) -> Posterior:
             raise ValueError(f"{linear} does not fit {likelihood}")
     if classes is not None and len(classes) != (likelihood.outputs or 2):
         raise ValueError(f"{len(classes)} classes do not fit {likelihood}")
-    for one in (ensemble, before or ensemble):
-        _check_ensemble(one, linear)
+    ensemble = _decode_ensemble(header, tensors, linear)
+    before = None
+    if header.get("fitted") is not None:
+        inner = {name.removeprefix(FITTED): x for name, x in tensors.items() if name.startswith(FITTED)}
+        before = _decode_ensemble(typed(header, "fitted", dict), inner, linear)
     return Posterior(
         ensemble,
         likelihood,
@@ -123,6 +126,44 @@ def _decode_posterior(header: dict[str, Any], tensors: Tensors) -> Posterior:
         _decode_info(typed(header, "info", dict)),
         before=before,
     )
+
+
+def _arrays(ensemble: AffineEnsemble) -> dict[str, Any]:
+    """Return the arrays of an ensemble under the names that they have in a file."""
+    arrays = {"mean": ensemble.mean, "basis": ensemble.basis, "points": ensemble.points}
+    c = ensemble.complement
+    if c is None:
+        return arrays
+    frame = {"complement.left": c.frame.left, "complement.right": c.frame.right}
+    return arrays | frame | {"complement.variance": c.variance, "complement.tightening": c.tightening}
+
+
+def _encode_complement(ensemble: AffineEnsemble) -> dict[str, Any] | None:
+    return None if ensemble.complement is None else {"seed": ensemble.complement.seed}
+
+
+def _decode_ensemble(header: dict[str, Any], tensors: Tensors, linear: LinearMap | None) -> AffineEnsemble:
+    complement = _decode_complement(header, tensors, linear)
+    ensemble = AffineEnsemble(tensors["mean"], tensors["basis"], tensors["points"], complement)
+    _check_ensemble(ensemble, linear)
+    return ensemble
+
+
+def _decode_complement(header: dict[str, Any], tensors: Tensors, linear: LinearMap | None) -> Complement | None:
+    """Return the law outside the basis, if the file has one."""
+    if header.get("complement") is None:
+        return None
+    if linear is None:
+        raise ValueError("a complement needs linear logits")
+    seed = typed(typed(header, "complement", dict), "seed", int)
+    left, right, k, tightening = (tensors[f"complement.{x}"] for x in ("left", "right", "variance", "tightening"))
+    D, K = linear.dim // (linear.outputs or 1), linear.outputs or 1
+    shapes = left.shape in ((D,), (D, D)) and right.shape == (K, K) and k.shape == (D * K,)
+    if not shapes or tightening.shape != tensors["basis"].shape[1:] or seed < 0:
+        raise ValueError("the complement's tensors do not fit the parameters and the basis")
+    if not all(np.all(np.isfinite(x)) for x in (left, right, k, tightening)) or np.any(k <= 0):
+        raise ValueError("the complement's tensors contain NaN, infinite or negative values")
+    return Complement(Frame(left, right, linear.intercept), k, tightening, seed)
 
 
 def _check_ensemble(ensemble: AffineEnsemble, linear: LinearMap | None) -> None:

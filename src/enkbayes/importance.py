@@ -32,25 +32,24 @@ def log_weights(problem: Problem, posterior: Posterior, draws: int, seed: int) -
     Their average weight is the evidence when the Gaussian spans all parameters; otherwise they are known up to a
     factor, which is all that the two figures below need.
     """
-    z = np.random.default_rng((seed, 3)).standard_normal((draws, posterior.fitted.rank))
-    ratio = log_ratio(problem, posterior.fitted)
-    return np.asarray(to_numpy(ratio(like(z, posterior.mean))), dtype=np.float64)
+    fitted = posterior.fitted
+    z = np.random.default_rng((seed, 3)).standard_normal((draws, fitted.freedom))
+    return np.asarray(to_numpy(log_ratio(problem, fitted)(like(z, fitted.mean))), dtype=np.float64)
 
 
 def log_ratio(problem: Problem, ensemble: AffineEnsemble) -> Callable[[Array], Array]:
-    """Return the function z (j, r) -> log p(data | theta) + log prior(theta) - log q(theta), (j,), for theta = mean +
-    basis @ z.
+    """Return the function z (j, freedom) -> log p(data | theta) + log prior(theta) - log q(theta), (j,), of theta =
+    ensemble.place(z).
 
-    q is the Gaussian N(mean, basis basis') of the ensemble and z its whitened coordinates.
+    q is the Gaussian N(mean, cov) of the ensemble and z are its whitened coordinates.
     """
     xp = namespace(ensemble.mean)
-    volume = float(xp.sum(xp.log(xp.linalg.svdvals(ensemble.basis))))  # log |basis basis'| / 2
-    constant = ensemble.rank / 2 * math.log(2 * math.pi) + volume
+    constant = ensemble.freedom / 2 * math.log(2 * math.pi) + ensemble.log_volume
 
     def ratio(z: Array) -> Array:
         parts = []
         for rows in row_slices(int(z.shape[0]), GROUP):
-            theta = ensemble.mean + z[rows, :] @ ensemble.basis.mT
+            theta = ensemble.place(z[rows, :])
             posterior = problem.prior.log_density(theta) - problem.loss(theta)
             parts.append(posterior + xp.sum(z[rows, :] ** 2, axis=1) / 2 + constant)
         return xp.concat(parts)
@@ -81,6 +80,7 @@ def smoothed(log_weights: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], f
         psis = getattr(arviz, "psislw", None)
     if psis is None:
         return log_weights, math.nan
-    smooth, k_hat = psis(log_weights.copy())
+    with np.errstate(over="ignore"):  # of weights that differ by hundreds of orders of magnitude
+        smooth, k_hat = psis(log_weights.copy())
     least = int(np.argmin(log_weights))  # smoothing touches the largest weights only, so this one tells the scale
     return np.asarray(smooth + (log_weights[least] - smooth[least])), float(k_hat)

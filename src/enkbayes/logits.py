@@ -6,13 +6,14 @@ Both kinds answer one question, `moments`: what do the data say to this ensemble
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 
 from enkbayes.arrays import Array, like, namespace, row_slices, take_rows
 from enkbayes.ensemble import AffineEnsemble
@@ -57,11 +58,43 @@ class LinearMap:
         logits = self.project(features, theta.mT)
         return logits if self.outputs is None else logits.mT
 
+    def pull_back(self, features: Array, slope: Array) -> Array:
+        """Return the gradients (J, P) of a loss whose slopes in the particles' logits are (n, J) or (n, J, K)."""
+        xp = namespace(slope)
+        n, J, K = slope.shape[0], slope.shape[1], self.outputs or 1
+        flat = xp.reshape(slope, (n, J * K))
+        columns = features.T @ flat
+        if self.intercept:
+            columns = xp.concat([columns, xp.sum(flat, axis=0)[None, :]], axis=0)
+        return xp.reshape(xp.moveaxis(xp.reshape(columns, (-1, J, K)), 1, 0), (J, self.dim))
+
+    def pull_back_curvature(self, features: Array, curvature: Array) -> Array:
+        """Return the Hessian (P, P) of a loss whose curvature in each datum's logits is (n,) or (n, K, K)."""
+        xp = namespace(curvature)
+        x = like(features.toarray(), curvature) if scipy.sparse.issparse(features) else features
+        if self.intercept:
+            x = xp.concat([x, xp.ones((x.shape[0], 1), dtype=x.dtype, device=x.device)], axis=1)
+        if self.outputs is None:
+            return x.mT @ (curvature[:, None] * x)
+        K = range(self.outputs)
+        blocks = {(i, j): x.mT @ (curvature[:, i, j, None] * x) for i in K for j in range(i + 1)}
+        full = xp.stack([xp.stack([blocks[max(i, j), min(i, j)] for j in K]) for i in K])
+        return xp.reshape(xp.permute_dims(full, (2, 0, 3, 1)), (self.dim, self.dim))
+
     def gaussian_logits(self, features: Array, ensemble: AffineEnsemble) -> tuple[Array, Array]:
         """Return the mean logits (n,) or (n, K) and the logits V (n, r) or (n, K, r) of the basis."""
         columns = namespace(ensemble.mean).concat([ensemble.mean[:, None], ensemble.basis], axis=1)
         logits = self.project(features, columns)
         return logits[..., 0], logits[..., 1:]
+
+    def predictive_logits(self, features: Array, ensemble: AffineEnsemble) -> tuple[Array, Array]:
+        """Return the mean logits and columns V with V V' the covariance of the logits, the complement's part
+        included.
+        """
+        mean_logits, V = self.gaussian_logits(features, ensemble)
+        if ensemble.complement is None:
+            return mean_logits, V
+        return mean_logits, namespace(V).concat([V, ensemble.complement.logit_columns(features, V)], axis=-1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,6 +118,11 @@ class LinearLogits:
         """The number of parameters P."""
         return self.map.dim
 
+    @property
+    def slices(self) -> Iterator[slice]:
+        """The rows that are read at a time."""
+        return row_slices(self.size, self.chunk)
+
     def moments(
         self,
         ensemble: AffineEnsemble,
@@ -99,7 +137,7 @@ class LinearLogits:
             mean_logits, V = self.map.gaussian_logits(self.features[rows, :], ensemble)
             return expectation(likelihood, mean_logits, V, ensemble.points, targets[rows], _rows(weights, rows))
 
-        return reduce(add, map(part, row_slices(self.size, self.chunk)))
+        return reduce(add, map(part, self.slices))
 
     def loss(self, theta: Array, likelihood: Likelihood, targets: Array, weights: Array | None) -> Array:
         """Return Psi (J,) of the particles theta (J, P)."""
@@ -108,6 +146,29 @@ class LinearLogits:
             return likelihood.loss(
                 self.map.particle_logits(self.features[rows, :], theta), targets[rows], _rows(weights, rows)
             )
+
+        return reduce(add, map(part, self.slices))
+
+    def loss_and_gradient(
+        self, theta: Array, likelihood: Likelihood, targets: Array, weights: Array | None
+    ) -> tuple[Array, Array]:
+        """Return Psi (J,) and its gradient (J, P) at the particles theta (J, P), in one pass over the features."""
+        loss: Any = 0.0
+        gradient: Any = 0.0
+        for rows in self.slices:
+            features = self.features[rows, :]
+            part = (self.map.particle_logits(features, theta), targets[rows], _rows(weights, rows))
+            loss = loss + likelihood.loss(*part)
+            gradient = gradient + self.map.pull_back(features, likelihood.slope(*part))
+        return loss, gradient
+
+    def hessian(self, theta: Array, likelihood: Likelihood, weights: Array | None) -> Array:
+        """Return the Hessian of Psi (P, P) at theta (P,), block by block of the K logits."""
+
+        def part(rows: slice) -> Array:
+            features = self.features[rows, :]
+            logits = self.map.particle_logits(features, theta[None, :])[:, 0, ...]
+            return self.map.pull_back_curvature(features, likelihood.curvature(logits, _rows(weights, rows)))
 
         return reduce(add, map(part, row_slices(self.size, self.chunk)))
 
@@ -173,6 +234,22 @@ class NonlinearLogits:
     def loss(self, theta: Array, likelihood: Likelihood, targets: Array, weights: Array | None) -> Array:
         """Return Psi (J,) of the particles theta (J, P)."""
         return likelihood.loss(self.logits(theta), targets, weights)
+
+    def loss_and_gradient(
+        self, theta: Array, likelihood: Likelihood, targets: Array, weights: Array | None
+    ) -> tuple[Array, Array]:
+        """Return Psi (J,) and its gradient (J, P), one particle's Jacobian (N, P) or (N, K, P) at a time."""
+        if self.jacobian is None:
+            raise ValueError("the gradient of nonlinear logits needs their Jacobian; pass jacobian= to the problem")
+        xp = namespace(theta)
+        F = self.logits(theta)
+        slope = likelihood.slope(F, targets, weights)
+        tangents = xp.eye(self.dim, dtype=theta.dtype, device=theta.device)
+        rows = []
+        for j in range(theta.shape[0]):
+            jacobian = xp.reshape(self.jacobian(theta[j : j + 1, :], tangents), (-1, self.dim))
+            rows.append(xp.reshape(slope[:, j, ...], (-1,)) @ jacobian)
+        return likelihood.loss(F, targets, weights), xp.stack(rows)
 
     def nonlinearity(self, ensemble: AffineEnsemble) -> float:
         """Return ||F - Fbar - V points'|| / ||F - Fbar||: 0 for linear logits, 1 when the slope explains nothing.

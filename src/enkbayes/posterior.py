@@ -144,8 +144,8 @@ class Posterior:
         2
         """
         dim = int(self.mean.shape[0])
-        source = self.ensemble if self.ensemble.rank == dim else self.fitted
-        spanned = source.rank
+        source = self.ensemble if self.ensemble.freedom == dim else self.fitted
+        spanned = source.freedom
         if spanned < dim:
             raise ValueError(
                 f"{self.ensemble.size} particles span {spanned} of {dim} parameters, so N(mean, cov) is singular; "
@@ -238,7 +238,7 @@ class Posterior:
 
     def _gaussian_proba(self, rows: Array, ensemble: AffineEnsemble) -> Array:
         """Return (n, K), the integral over the Gaussian, for some rows."""
-        mean_logits, V = self.map.gaussian_logits(rows, ensemble)  # type: ignore[union-attr]
+        mean_logits, V = self.map.predictive_logits(rows, ensemble)  # type: ignore[union-attr]
         if not all_finite(namespace(V).sum(V * V)):
             raise ValueError("the logits of some rows overflow; scale their features as those of the training data")
         return self.likelihood.predictive(mean_logits, V)

@@ -180,6 +180,16 @@ class Problem:
         """Return Psi (J,) of the particles theta (J, P)."""
         return self.model.loss(theta, self.likelihood, self.targets, self.weights)
 
+    def loss_and_gradient(self, theta: Array) -> tuple[Array, Array]:
+        """Return Psi (J,) and grad Psi (J, P) at the particles theta (J, P).
+
+        >>> problem = Problem.create([[2.0]], [1], classes=[0, 1])
+        >>> loss, gradient = problem.loss_and_gradient(np.asarray([[0.0]]))
+        >>> round(float(loss[0]), 6), gradient.tolist()
+        (0.693147, [[-1.0]])
+        """
+        return self.model.loss_and_gradient(theta, self.likelihood, self.targets, self.weights)
+
     def with_prior(self, prior: Gaussian) -> Problem:
         """Return the same data with another prior over all P parameters, the intercept's included.
 

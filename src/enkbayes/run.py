@@ -17,8 +17,8 @@ from enkbayes.moments import Diverged
 from enkbayes.posterior import Info, Posterior
 from enkbayes.problem import Problem
 from enkbayes.progress import progress_bar
-from enkbayes.samplers import Equilibrium, Sampler, State
-from enkbayes.start import initial_ensemble, resumed, whole_seed
+from enkbayes.samplers import Equilibrium, Informed, Sampler, State
+from enkbayes.start import count, initial_ensemble, resumed, whole_seed
 
 TRACE = 400  # entries of a trace that are kept
 
@@ -42,7 +42,7 @@ def iterate(
         Default `Equilibrium()`.
     particles : int
         J, the size of the ensemble drawn from the prior (whitened: its mean and, for J > P, covariance are exactly the
-        prior's).
+        prior's). With J <= P `Equilibrium` and `MeanField` start from the data instead, see there.
     seed : int or numpy Generator
         Of the initial ensemble and of every later random choice.
     theta : array (J, P), optional
@@ -66,8 +66,7 @@ def iterate(
     sampler = Equilibrium() if sampler is None else sampler
     if state is None:
         seed = whole_seed(seed)
-        ensemble = initial_ensemble(problem, particles, seed, theta)
-        state = replace(_guarded(partial(sampler.init, problem, ensemble, seed), None), owner=sampler)
+        state = replace(_guarded(partial(_begin, problem, sampler, particles, seed, theta), None), owner=sampler)
     else:
         state = resumed(state, sampler)
     yield state
@@ -112,7 +111,7 @@ def run(
     with progress_bar(type(sampler).__name__, sampler.horizon, enabled=progress) as report:
         while True:
             report(last)
-            trace.append((last.steps, last.residual, float(np.sum(to_numpy(last.ensemble.basis) ** 2))))
+            trace.append((last.steps, last.residual, float(np.sum(to_numpy(last.ensemble.variances)))))
             if callback is not None and callback(last) is True:
                 if not last.finished:
                     last = replace(last, message=f"stopped by the callback after {last.steps} steps")
@@ -128,6 +127,16 @@ def run(
         warnings.warn(f"{type(sampler).__name__} did not converge: {info.message}", ConvergenceWarning, stacklevel=2)
     linear = problem.model.map if isinstance(problem.model, LinearLogits) else None
     return Posterior(last.ensemble, problem.likelihood, linear, problem.classes, last.gaussian, info, last)
+
+
+def _begin(problem: Problem, sampler: Sampler, particles: int, seed: int, theta: Array | None) -> State:
+    """Return the first state: from the user's particles, from the data when there are fewer particles than parameters
+    and the sampler knows how, otherwise from the prior.
+    """
+    few = theta is None and count(particles) <= problem.dim
+    if few and isinstance(problem.model, LinearLogits) and isinstance(sampler, Informed) and sampler.informed:
+        return sampler.informed_init(problem, particles, seed)
+    return sampler.init(problem, initial_ensemble(problem, particles, seed, theta), seed)
 
 
 def _guarded(step: Callable[[], State], before: State | None) -> State:
@@ -170,8 +179,14 @@ def _thinned(trace: list[tuple[int, float, float]]) -> tuple[tuple[int, float, f
 
 
 def _narrow(problem: Problem, state: State) -> str:
-    """Return a sentence when the ensemble spans less than the parameter space."""
-    rank = state.ensemble.rank
-    if rank == problem.dim:
+    """Return a sentence when there are not more particles than parameters, or their Gaussian has a structure."""
+    ensemble, dim = state.ensemble, problem.dim
+    if ensemble.size > dim and ensemble.freedom == dim:
         return ""
-    return f"{state.ensemble.size} particles span {rank} of {problem.dim} directions and say nothing of the others"
+    if ensemble.freedom < dim:
+        return f"{ensemble.size} particles span {ensemble.rank} of {dim} directions and say nothing of the others"
+    if ensemble.complement is None:
+        fitted = f"in all {dim} directions"
+    else:
+        fitted = f"freely in {ensemble.rank} of {dim} directions, in a frame of features and classes outside them"
+    return f"{ensemble.size} particles, drawn from a Gaussian fitted {fitted}"

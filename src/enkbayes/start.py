@@ -19,9 +19,7 @@ def initial_ensemble(problem: Problem, particles: int, seed: int, theta: Array |
     """Return the user's particles theta (J, P), or `particles` whitened draws from the prior."""
     prior = problem.prior
     if theta is None:
-        if not isinstance(particles, Integral) or particles < 2:
-            raise ValueError(f"particles is {particles!r}; expected a whole number, at least 2 to have some spread")
-        points = standard_points(int(particles), problem.dim, np.random.default_rng(seed))
+        points = standard_points(count(particles), problem.dim, np.random.default_rng(seed))
         return in_prior_frame(prior, like(points, prior.mean))
     theta = floating(theta)
     if theta.ndim != 2 or theta.shape[0] < 2 or theta.shape[1] != problem.dim:
@@ -29,6 +27,13 @@ def initial_ensemble(problem: Problem, particles: int, seed: int, theta: Array |
     if not all_finite(theta):
         raise ValueError("theta contains NaN or infinite values; expected finite particles")
     return in_prior_frame(prior, prior.whiten((like(theta, prior.mean) - prior.mean).mT).mT)
+
+
+def count(particles: Any) -> int:
+    """Return a number of particles that makes an ensemble."""
+    if not isinstance(particles, Integral) or particles < 2:
+        raise ValueError(f"particles is {particles!r}; expected a whole number, at least 2 to have some spread")
+    return int(particles)
 
 
 def in_prior_frame(prior: Gaussian, u: Array) -> AffineEnsemble:

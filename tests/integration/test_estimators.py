@@ -204,9 +204,16 @@ def test_few_particles_learn_batch_by_batch_by_mean_field(cancer):
 def test_a_singular_ensemble_is_no_prior(cancer):
     X, y = cancer
     with pytest.warns(UserWarning, match="10 particles span 9 of 31 parameters"):
-        clf = EnsembleClassifier(particles=10, random_state=0).fit(X, y)
+        clf = EnsembleClassifier("homotopy", particles=10, random_state=0).fit(X, y)
     with pytest.raises(ValueError, match="singular; use more than 31 particles"):
         clf.partial_fit(X, y)
+
+
+def test_few_particles_of_the_default_sampler_are_enough(cancer):
+    X, y = cancer
+    few, many = (EnsembleClassifier(particles=j, random_state=0).fit(X, y) for j in (10, 400))
+    assert np.abs(few.predict_proba(X) - many.predict_proba(X)).max() < 0.005
+    assert few.partial_fit(X[:50], y[:50]).posterior_.theta.shape == (10, 31)
 
 
 def test_a_class_first_seen_later_is_announced(wine):

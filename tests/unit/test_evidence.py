@@ -167,10 +167,21 @@ def test_three_classes_weights_and_path_agree_above_the_bound():
     assert elbo(problem, posterior).value < by_path.value
 
 
-@pytest.mark.parametrize("sampler", [eb.Equilibrium(), eb.StochasticSampler(ds=0.1)])
+def test_a_covariance_with_a_structure_serves_as_proposal():
+    problem = method_problem("T1")
+    posterior = eb.run(problem, eb.MeanField(rank=4), particles=10)
+    assert posterior.ensemble.complement is not None
+    assert proposal(problem, posterior) is posterior
+    for evidence in (log_evidence(problem, posterior), path_sampling(problem, posterior, sweeps=12)):
+        assert abs(evidence.value + 125.0227) < 4 * evidence.error
+    bound = elbo(problem, posterior)
+    assert bound.value < -NEGATIVE_ELBO["T1"] + 3 * bound.error  # not above the best Gaussian's
+
+
+@pytest.mark.parametrize("sampler", [eb.Homotopy(), eb.StochasticSampler(ds=0.1)])
 def test_posteriors_that_are_no_full_gaussian_get_a_proposal(sampler):
     problem = method_problem("T1")
-    particles = 10 if isinstance(sampler, eb.Equilibrium) else 50
+    particles = 10 if isinstance(sampler, eb.Homotopy) else 50
     posterior = eb.run(problem, sampler, particles=particles)
     assert proposal(problem, posterior) is not posterior
     evidence = log_evidence(problem, posterior)

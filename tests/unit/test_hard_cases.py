@@ -110,11 +110,10 @@ def test_two_particles_one_datum_one_feature():
 
 
 def test_a_small_ensemble_says_what_it_does_not_span():
-    posterior = eb.run(eb.Problem.create(*logistic_data(30, 50, seed=0), 1.0), particles=10)
-    assert "10 particles span 9 of 30 directions" in posterior.info.message
-    assert (
-        eb.run(eb.Problem.create(*logistic_data(30, 50, seed=0), 1.0), eb.MeanField(), particles=10).info.message == ""
-    )
+    problem = eb.Problem.create(*logistic_data(30, 50, seed=0), 1.0)
+    assert "10 particles span 9 of 30 directions" in eb.run(problem, eb.Homotopy(), particles=10).info.message
+    for sampler in (eb.Equilibrium(), eb.MeanField()):
+        assert "fitted in all 30 directions" in eb.run(problem, sampler, particles=10).info.message
 
 
 def test_many_classes_and_few_directions():

@@ -73,6 +73,6 @@ def test_laws_and_priors_that_do_not_fit():
     X, y = load_iris(return_X_y=True)
     problem = eb.Problem.create(X, y, intercept=1.0)
     with pytest.raises(ValueError, match="8 particles span 7 of 15 parameters"):
-        _ = eb.run(problem, particles=8).law
+        _ = eb.run(problem, eb.Homotopy(), particles=8).law
     with pytest.raises(ValueError, match="dimension 12; expected 15"):
         problem.with_prior(eb.Gaussian.isotropic(12))

@@ -36,8 +36,19 @@ class Likelihood(Protocol):
         A likelihood that averages by quadrature takes 4**refine times its usual number of points.
         """
 
+    def gaussian_averages(self, mean_logits: Array, cov: Array, targets: Array) -> tuple[Array, Array, Array]:
+        """Return loss (n,), slope (n,) and curvature (n,) of each datum, averaged over Gaussian logits with mean (n,)
+        and variance (n,). For K logits: slope (n, K), curvature (n, K, K), mean (n, K), covariance (n, K, K).
+        """
+
     def loss(self, logits: Array, targets: Array, weights: Array | None) -> Array:
         """Return the negative log-likelihood Psi of each particle, (J,), from logits (n, J)."""
+
+    def slope(self, logits: Array, targets: Array, weights: Array | None) -> Array:
+        """Return dPsi/dz of each particle's logits: (n, J) from logits (n, J)."""
+
+    def curvature(self, logits: Array, weights: Array | None) -> Array:
+        """Return d2Psi/dz2 of each datum's logits: (n,) from logits (n,), (n, K, K) from logits (n, K)."""
 
     def probabilities(self, logits: Array) -> Array:
         """Return class probabilities (..., K) of logits (...) or (..., K)."""

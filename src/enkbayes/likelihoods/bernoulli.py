@@ -37,14 +37,29 @@ class Bernoulli:
         return pull_back(V, ybar - targets, rbar, loss, weights)
 
     def closure(self, mean_logits: Array, V: Array, targets: Array, weights: Array | None, refine: int = 0) -> Moments:
-        """The same sums for logits z_n ~ N(mean_logits_n, |V_n|^2), by the scale-mixture rule."""
-        ybar, rbar, bar_softplus = gauss_logit(mean_logits, namespace(V).sum(V * V, axis=1))
-        return pull_back(V, ybar - targets, rbar, bar_softplus - targets * mean_logits, weights)
+        """The same sums for logits z_n ~ N(mean_logits_n, |V_n|^2)."""
+        loss, slope, curvature = self.gaussian_averages(mean_logits, namespace(V).sum(V * V, axis=1), targets)
+        return pull_back(V, slope, curvature, loss, weights)
+
+    def gaussian_averages(self, mean_logits: Array, cov: Array, targets: Array) -> tuple[Array, Array, Array]:
+        """Return loss, slope and curvature of each datum, (n,) each, by the scale-mixture rule."""
+        ybar, rbar, bar_softplus = gauss_logit(mean_logits, cov)
+        return bar_softplus - targets * mean_logits, ybar - targets, rbar
 
     def loss(self, logits: Array, targets: Array, weights: Array | None) -> Array:
         """Return Psi (J,) of logits (n, J)."""
         terms = softplus(logits) - targets[:, None] * logits
         return namespace(logits).sum(terms if weights is None else weights[:, None] * terms, axis=0)
+
+    def slope(self, logits: Array, targets: Array, weights: Array | None) -> Array:
+        """Return y - d (n, J) for logits (n, J)."""
+        slope = sigmoid(logits) - targets[:, None]
+        return slope if weights is None else weights[:, None] * slope
+
+    def curvature(self, logits: Array, weights: Array | None) -> Array:
+        """Return y (1 - y) (n,) for logits (n,)."""
+        r = sigmoid(logits) * sigmoid(-logits)
+        return r if weights is None else weights * r
 
     def probabilities(self, logits: Array) -> Array:
         """Return (..., 2) for logits (...)."""

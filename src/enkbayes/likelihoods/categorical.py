@@ -9,6 +9,7 @@ from enkbayes.arrays import Array, all_finite, epsilon, like, namespace, softmax
 from enkbayes.expectations import quasi_random_points
 from enkbayes.moments import Diverged, Moments
 
+NARROW = 1e-3  # weight of the second below which the first stands alone: its inverse roots would be round-off
 WIDE = 5.0  # logits with this standard deviation get half of their curvature from each of two averages, see `closure`
 
 
@@ -56,12 +57,44 @@ class Categorical:
         wide = w * variance / (variance + WIDE**2)
         return Moments(loss, g, _curvature(p, V, w - wide) + rule.curvature(p, wide))
 
+    def gaussian_averages(self, mean_logits: Array, cov: Array, targets: Array) -> tuple[Array, Array, Array]:
+        """Return loss (n,), slope (n, K) and curvature (n, K, K) of each datum for logits N(mean_logits, cov), with the
+        curvature blended as in `closure`.
+        """
+        xp = namespace(cov)
+        eye = xp.eye(cov.shape[-1], dtype=cov.dtype, device=cov.device)
+        variance = xp.sum(cov * eye, axis=(1, 2)) / cov.shape[-1]
+        if not all_finite(variance):
+            raise Diverged("the variances of the logits are not finite")
+        rule = _Quadrature.of_cov(cov)
+        p, log_sum = softmax(rule.logits(mean_logits))
+        pbar, t = xp.mean(p, axis=1), _one_hot(targets, p)
+        loss = xp.mean(log_sum, axis=1) - xp.sum(mean_logits * t, axis=-1)
+        narrow = pbar[:, :, None] * eye - xp.matmul(p.mT, p) / p.shape[1]
+        wide = variance / (variance + WIDE**2)
+        curvature = (1 - wide)[:, None, None] * narrow
+        if bool(xp.any(wide > NARROW)):
+            curvature = curvature + xp.where(wide > NARROW, wide, xp.zeros_like(wide))[:, None, None] * rule.slope(p)
+        return loss, pbar - t, symmetric(curvature)
+
     def loss(self, logits: Array, targets: Array, weights: Array | None) -> Array:
         """Return Psi (J,) of logits (n, J, K)."""
         xp = namespace(logits)
         log_sum = softmax(logits)[1]
         terms = log_sum - xp.sum(logits * _one_hot(targets, logits)[:, None, :], axis=-1)
         return xp.sum(terms if weights is None else weights[:, None] * terms, axis=0)
+
+    def slope(self, logits: Array, targets: Array, weights: Array | None) -> Array:
+        """Return p - t (n, J, K) for logits (n, J, K)."""
+        slope = softmax(logits)[0] - _one_hot(targets, logits)[:, None, :]
+        return slope if weights is None else weights[:, None, None] * slope
+
+    def curvature(self, logits: Array, weights: Array | None) -> Array:
+        """Return Lambda = diag(p) - p p' (n, K, K) for logits (n, K)."""
+        xp = namespace(logits)
+        p = softmax(logits)[0]
+        Lambda = p[:, :, None] * xp.eye(self.outputs, dtype=p.dtype, device=p.device) - p[:, :, None] * p[:, None, :]
+        return Lambda if weights is None else weights[:, None, None] * Lambda
 
     def probabilities(self, logits: Array) -> Array:
         """Return (..., K) for logits (..., K)."""
@@ -140,15 +173,24 @@ class _Quadrature:
         points = like(quasi_random_points(min(K, rank), 8 + 2 * refine), V)
         if rank < K:
             return cls(points, V, None)
-        cov = xp.matmul(V, V.mT)
-        eye = xp.eye(K, dtype=V.dtype, device=V.device)
-        ridge = 4 * K * epsilon(V) * xp.sum(cov * eye, axis=(1, 2)) + xp.finfo(V.dtype).smallest_normal ** 0.5
-        root = xp.linalg.cholesky(cov + ridge[:, None, None] * eye)
+        root = _root(xp.matmul(V, V.mT))
         return cls(points, root, xp.linalg.solve(root, V))
+
+    @classmethod
+    def of_cov(cls, cov: Array) -> _Quadrature:
+        """Return the rule for covariances (n, K, K), with 2^8 points; its coordinates are the logits themselves."""
+        return cls(like(quasi_random_points(cov.shape[-1], 8), cov), _root(cov), None)
 
     def logits(self, mean_logits: Array) -> Array:
         """Return the logits (n, Q, K)."""
         return mean_logits[:, None, :] + namespace(self.root).matmul(self.points, self.root.mT)
+
+    def slope(self, p: Array) -> Array:
+        """Return (n, K, K), twice the slope of mean_q Psi_n in the covariance of the logits, for root = Cholesky."""
+        xp = namespace(p)
+        G = xp.matmul(self.root.mT, xp.matmul(p.mT, self.points)) / self.points.shape[0]
+        inverse = xp.linalg.inv(self.root)
+        return xp.matmul(inverse.mT, xp.matmul(xp.tril(G) + xp.tril(G, k=-1).mT, inverse))
 
     def curvature(self, p: Array, weights: Array) -> Array:
         """Return S (r, r), twice the slope of sum_n mean_q Psi_n in the covariance of the coordinates.
@@ -165,3 +207,12 @@ class _Quadrature:
         rank = self.frame.shape[-1]
         flat = xp.reshape(self.frame, (-1, rank))
         return flat.mT @ xp.reshape(xp.matmul(mirrored, self.frame), (-1, rank))
+
+
+def _root(cov: Array) -> Array:
+    """Return Cholesky factors of covariances (n, K, K), with a ridge at the level of round-off."""
+    xp = namespace(cov)
+    K = cov.shape[-1]
+    eye = xp.eye(K, dtype=cov.dtype, device=cov.device)
+    ridge = 4 * K * epsilon(cov) * xp.sum(cov * eye, axis=(1, 2)) + xp.finfo(cov.dtype).smallest_normal ** 0.5
+    return xp.linalg.cholesky(cov + ridge[:, None, None] * eye)

@@ -46,15 +46,29 @@ class Normal:
 
     def closure(self, mean_logits: Array, V: Array, targets: Array, weights: Array | None, refine: int = 0) -> Moments:
         """The same sums for logits with mean (n,) and variance |V_n|^2."""
-        xp = namespace(V)
+        loss, slope, curvature = self.gaussian_averages(mean_logits, namespace(V).sum(V * V, axis=1), targets)
+        return pull_back(V, slope, curvature, loss, weights)
+
+    def gaussian_averages(self, mean_logits: Array, cov: Array, targets: Array) -> tuple[Array, Array, Array]:
+        """Return loss, slope and curvature of each datum, (n,) each."""
         slope = (mean_logits - targets) / self.variance
-        loss = slope**2 * self.variance + xp.sum(V * V, axis=1) / self.variance + math.log(2 * math.pi * self.variance)
-        return pull_back(V, slope, xp.ones_like(slope) / self.variance, loss / 2, weights)
+        loss = slope**2 * self.variance + cov / self.variance + math.log(2 * math.pi * self.variance)
+        return loss / 2, slope, namespace(slope).ones_like(slope) / self.variance
 
     def loss(self, logits: Array, targets: Array, weights: Array | None) -> Array:
         """Return Psi (J,) of logits (n, J)."""
         terms = ((logits - targets[:, None]) ** 2 / self.variance + math.log(2 * math.pi * self.variance)) / 2
         return namespace(logits).sum(terms if weights is None else weights[:, None] * terms, axis=0)
+
+    def slope(self, logits: Array, targets: Array, weights: Array | None) -> Array:
+        """Return (z - d) / variance (n, J) for logits (n, J)."""
+        slope = (logits - targets[:, None]) / self.variance
+        return slope if weights is None else weights[:, None] * slope
+
+    def curvature(self, logits: Array, weights: Array | None) -> Array:
+        """Return 1 / variance (n,) for logits (n,)."""
+        ones = namespace(logits).ones_like(logits) / self.variance
+        return ones if weights is None else weights * ones
 
     def probabilities(self, logits: Array) -> Array:
         """There are no classes: return the predicted value as one column (..., 1)."""

@@ -91,11 +91,10 @@ class BayesianHead(PosteriorModule):
             Over the D weights (one or two logits: of the logit z1 - z0) or the D * K weights, `weight.T.reshape(-1)`;
             instead of prior_precision.
         sampler : Sampler, optional
-            Default `Equilibrium()`. With more weights P than particles J it explores the J - 1 directions around the
-            trained weights that the data inform most; `MeanField()` explores all, with memory for a P x P matrix.
+            Default `Equilibrium()`, which needs no more particles than you want to see.
         particles, seed : int
-            As in `enkbayes.run`. The initial ensemble has the trained weights as its mean, and the prior's spread or,
-            for J <= P, that of the Laplace approximation (samplers that need a prior ensemble get one).
+            As in `enkbayes.run`. An initial ensemble of J > P particles has the trained weights as its mean and the
+            prior's spread (samplers that need a prior ensemble get one).
         progress : bool
             Show progress bars.
         """
@@ -153,7 +152,7 @@ class BayesianHead(PosteriorModule):
         """Return class probabilities (n, K), averaged over the posterior."""
         ensemble, features = self._ensemble(), self.features(*args, **kwargs)
         if self.averages_gaussian:
-            return self.likelihood.predictive(*self.map.gaussian_logits(features, ensemble))
+            return self.likelihood.predictive(*self.map.predictive_logits(features, ensemble))
         return self.likelihood.probabilities(self.map.particle_logits(features, ensemble.theta)).mean(dim=1)
 
     _seen = features

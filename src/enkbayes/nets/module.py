@@ -11,23 +11,29 @@ from typing import Any, Self
 import torch
 from torch import nn
 
+from enkbayes.complement import Complement, Frame
 from enkbayes.ensemble import AffineEnsemble
 from enkbayes.likelihoods import Likelihood
 from enkbayes.posterior import Info, Posterior, Uncertainty
 
 BUFFERS = ("mean", "basis", "points")
+COMPLEMENT = ("left", "right", "variance", "tightening", "seed")
 UNKNOWN = Info(
     "unknown", 0, converged=False, residual=math.nan, message="not fitted here", blend=0.0, time=0.0, seconds=0.0
 )
 
 
 class PosteriorModule(nn.Module):  # type: ignore[misc]
-    """A network with a posterior in the buffers mean, basis and points; they follow `.to()` and `state_dict`."""
+    """A network with a posterior in the buffers mean, basis and points, and those of the law outside the basis, which
+    are empty if there is none; they follow `.to()` and `state_dict`.
+    """
 
     mean: torch.Tensor
     basis: torch.Tensor
     points: torch.Tensor
     gaussian: torch.Tensor
+    complement_variance: torch.Tensor
+    complement_seed: torch.Tensor
     _seen: Callable[..., Any]  # inputs of the network -> what the posterior predicts from: features, or a function
 
     def __init__(self, body: nn.Module, posterior: Posterior) -> None:
@@ -36,7 +42,10 @@ class PosteriorModule(nn.Module):  # type: ignore[misc]
         for name in BUFFERS:
             values = getattr(posterior.ensemble, name).detach()
             self.register_buffer(name, values.clone(memory_format=torch.contiguous_format))
+        for name, values in _outside(posterior.ensemble).items():
+            self.register_buffer(name, values)
         self.register_buffer("gaussian", torch.tensor(posterior.gaussian))  # a part of the state
+        self.complement_draw = int(self.complement_seed.sum())  # plain numbers, for `torch.export`
         self.averages_gaussian = posterior.gaussian  # the same as a plain bool, for `torch.export`
         self.likelihood, self.map, self.classes, self.info = (
             posterior.likelihood,
@@ -72,7 +81,12 @@ class PosteriorModule(nn.Module):  # type: ignore[misc]
     def _ensemble(self) -> AffineEnsemble:
         """Return the ensemble in the buffers, in single precision at least."""
         dtype = torch.promote_types(self.mean.dtype, torch.float32)
-        return AffineEnsemble(self.mean.to(dtype), self.basis.to(dtype), self.points.to(dtype))
+        mean, basis, points = (getattr(self, name).to(dtype) for name in BUFFERS)
+        if self.complement_variance.shape[0] == 0:
+            return AffineEnsemble(mean, basis, points)
+        left, right, variance, tightening = (getattr(self, f"complement_{name}").to(dtype) for name in COMPLEMENT[:-1])
+        frame = Frame(left, right, self.map is not None and self.map.intercept)
+        return AffineEnsemble(mean, basis, points, Complement(frame, variance, tightening, self.complement_draw))
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         """Take the shapes of the posterior from the state: rank and number of particles are the state's own."""
@@ -81,8 +95,21 @@ class PosteriorModule(nn.Module):  # type: ignore[misc]
             fixed = 0 if name == "points" else 1
             if stored is not None and stored.ndim == own.ndim and stored.shape[:fixed] == own.shape[:fixed]:
                 setattr(self, name, own.new_empty(stored.shape))
+        for name in (f"complement_{part}" for part in COMPLEMENT):
+            stored = state_dict.setdefault(prefix + name, getattr(self, name).new_empty(0))  # older states have none
+            setattr(self, name, getattr(self, name).new_empty(stored.shape))
         super()._load_from_state_dict(state_dict, prefix, *args)
         self.averages_gaussian = bool(self.gaussian)
+        self.complement_draw = int(self.complement_seed.sum())
+
+
+def _outside(ensemble: AffineEnsemble) -> dict[str, torch.Tensor]:
+    """Return the buffers of the law outside the basis; empty ones if there is none."""
+    c, empty = ensemble.complement, ensemble.mean.new_empty(0)
+    arrays = [empty] * 4 if c is None else [c.frame.left, c.frame.right, c.variance, c.tightening]
+    arrays = [values.detach().clone(memory_format=torch.contiguous_format) for values in arrays]
+    arrays.append(torch.zeros(0, dtype=torch.int64) if c is None else torch.tensor([c.seed]))
+    return {f"complement_{name}": values for name, values in zip(COMPLEMENT, arrays, strict=True)}
 
 
 def blank(likelihood: Likelihood, linear: Any, classes: Any, reference: torch.Tensor) -> Posterior:

@@ -10,9 +10,12 @@ from enkbayes.expectations import Expectation, blend, empirical, refined_closure
 from enkbayes.logits import LinearLogits
 from enkbayes.problem import Problem
 from enkbayes.samplers.checks import check_count, check_tolerance
+from enkbayes.samplers.meanfield import Control as MeanFieldControl
+from enkbayes.samplers.meanfield import MeanField
 from enkbayes.samplers.minibatch import batch_moments
 from enkbayes.samplers.relaxation import Relaxation, evaluate, try_step
 from enkbayes.samplers.state import State
+from enkbayes.samplers.structured import Point as StructuredPoint
 
 PATIENCE = 10  # trial steps without a clearly lower residual after which a stage gives up
 
@@ -73,6 +76,11 @@ class Equilibrium:
     particles, separable data, weak prior), half or all of the Gaussian expectation is blended in; `info.blend` says how
     much.
 
+    An ensemble of J <= P particles drawn from the prior would stay in J - 1 arbitrary directions. For linear logits an
+    adaptive run then takes Gaussian expectations throughout, in all directions (see `MeanField`), and draws its J
+    particles from the result, so that predictions do not depend on J. Particles of your own (`theta`) are moved within
+    their span, as in the paper.
+
     Parameters
     ----------
     tau : float in (0, 1], optional
@@ -124,8 +132,23 @@ class Equilibrium:
         point = evaluate(problem, ensemble, stages[0].expectation)
         return self._follow(problem, state, Control(point, 0, ensemble, point.residual))
 
+    @property
+    def informed(self) -> bool:
+        """Whether there is an `informed_init`: only an adaptive run has one."""
+        return self.tau is None and self.batch is None
+
+    def informed_init(self, problem: Problem, particles: int, seed: int) -> State:
+        """Return the first state of a run with fewer particles than parameters."""
+        return self._mean_field.informed_init(problem, particles, seed)
+
+    @property
+    def _mean_field(self) -> MeanField:
+        return MeanField(self.tol, self.max_steps)
+
     def step(self, problem: Problem, state: State) -> State:
         """One step: mini-batch, fixed tau, or a trial step of the adaptive run."""
+        if isinstance(state.control, MeanFieldControl | StructuredPoint):
+            return self._mean_field.step(problem, state)
         state = replace(state, steps=state.steps + 1)
         if self.batch is not None:
             return self._batch_step(problem, state, self.batch)

@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
-from enkbayes.arrays import like, tolerance
+from enkbayes.arrays import like, namespace, tolerance
 from enkbayes.ensemble import AffineEnsemble
 from enkbayes.expectations import closure, refined_closure
 from enkbayes.gaussian import standard_points
+from enkbayes.map_estimate import map_estimate, whitened_moments
 from enkbayes.problem import Problem
+from enkbayes.samplers import structured
 from enkbayes.samplers.checks import check_count, check_tolerance
 from enkbayes.samplers.relaxation import Relaxation, evaluate, try_step
 from enkbayes.samplers.state import State
 
 COARSE_STEPS = 30  # a quadrature that has not settled by then has kinks that slow it down; a finer one has fewer
 FINEST = 2  # softmax quadrature goes up to 4**2 times its usual number of points
+LARGEST = 2000  # parameters up to which a P x P covariance is the default
+SMALL = 500  # the same for a run with fewer particles than parameters, where it buys little
+RANK = 128  # directions of a structured covariance, unless the memory for them would pass the next number
+ENTRIES = 5e7
+STRUCTURED_TOL = 1e-3  # residual below which the structure of the covariance, not the iteration, limits the accuracy
+SEARCHES = 2  # a structured run looks for directions at the most probable parameters and again at its law
 ACCURATE = 1e-2  # residual under a finer rule, in posterior sds, that shows the quadrature to be fine enough
 
 
@@ -37,8 +46,11 @@ class MeanField:
         m* = m0 - P0 E*[grad Psi],    P* = (E*[Hess Psi] + P0^{-1})^{-1}
 
     The mean-field flow is the Fisher-Rao gradient flow of KL(N(m, P) || posterior), so every step is checked to lower
-    the negative ELBO. The answer does not depend on the number of particles. Needs linear logits and memory for a P x P
-    matrix.
+    the negative ELBO. The answer does not depend on the number of particles. Needs linear logits.
+
+    With more than 2000 parameters, or when `rank` is given, the covariance has a structure instead of P x P entries:
+    free in the `rank` directions that the data inform most, diagonal in a frame of feature and class directions outside
+    them (see `complement.py`). The mean is solved for in all directions either way.
 
     Parameters
     ----------
@@ -46,6 +58,8 @@ class MeanField:
         Stop when the natural-gradient residual is below.
     max_steps : int
         Largest number of evaluations, rejected trial steps included.
+    rank : int, optional
+        Number of directions in which a structured covariance is free.
 
     Examples
     --------
@@ -56,12 +70,15 @@ class MeanField:
     (True, (10, 1))
     """
 
+    informed: ClassVar[bool] = True  # there is an `informed_init`
     tol: float = 1e-6
     max_steps: int = 200
+    rank: int | None = None
 
     def __post_init__(self) -> None:
         check_tolerance(self.tol)
         check_count("max_steps", self.max_steps)
+        check_count("rank", self.rank)
 
     @property
     def horizon(self) -> int:
@@ -70,13 +87,47 @@ class MeanField:
 
     def init(self, problem: Problem, ensemble: AffineEnsemble, seed: int) -> State:
         """Start from the ensemble's Gaussian; if it spans too little, from its mean and the prior's covariance."""
+        if self._structured(problem, LARGEST):
+            return self._structured_init(problem, ensemble.size, seed)
         if ensemble.rank < problem.dim:
             points = standard_points(ensemble.size, problem.dim, np.random.default_rng((seed, 0)))
             ensemble = AffineEnsemble(ensemble.mean, problem.prior.dense_root, like(points, ensemble.mean))
         return self._judge(problem, State(ensemble, seed, blend=1.0), Control(evaluate(problem, ensemble, closure)))
 
+    def informed_init(self, problem: Problem, particles: int, seed: int) -> State:
+        """Start from the Laplace approximation, for fewer particles than parameters: the covariance is fitted whatever
+        their number, and they are drawn from it.
+        """
+        if self._structured(problem, SMALL):
+            return self._structured_init(problem, particles, seed)
+        ensemble = laplace_ensemble(problem, particles, seed)
+        return self._judge(problem, State(ensemble, seed, blend=1.0), Control(evaluate(problem, ensemble, closure)))
+
+    def _structured(self, problem: Problem, largest: int) -> bool:
+        return (self.rank is not None or problem.dim > largest) and structured.fits(problem)
+
+    def _structured_init(self, problem: Problem, particles: int, seed: int) -> State:
+        rank = self.rank or max(8, min(RANK, int(ENTRIES // problem.dim)))
+        point = structured.start(problem, rank, seed)
+        ensemble = structured.particles_of(problem, point, particles, seed)
+        return self._judge_structured(problem, State(ensemble, seed, blend=1.0), point)
+
+    def _judge_structured(self, problem: Problem, state: State, point: structured.Point) -> State:
+        state = replace(state, residual=point.residual, control=point)
+        done = point.residual < max(self.tol, STRUCTURED_TOL)
+        if done and point.searches < SEARCHES:
+            return replace(state, control=structured.search(problem, point))
+        if not (done or point.stuck or state.steps >= self.max_steps):
+            return state
+        ensemble = structured.particles_of(problem, point, state.ensemble.size, state.seed)
+        message = "" if done else f"residual {point.residual:.1e} after {state.steps} steps; narrow the prior"
+        return replace(state, ensemble=ensemble, finished=True, converged=done, message=message)
+
     def step(self, problem: Problem, state: State) -> State:
         """One trial step of the accelerated relaxation with ELBO backtracking."""
+        if isinstance(state.control, structured.Point):
+            advanced = structured.advance(problem, state.control)
+            return self._judge_structured(problem, replace(state, steps=state.steps + 1), advanced)
         control: Control = state.control
         point, _ = try_step(problem, control.point, refined_closure(control.refine), descend=True)
         return self._judge(problem, replace(state, steps=state.steps + 1), replace(control, point=point))
@@ -107,6 +158,18 @@ class MeanField:
         if finer.residual < ACCURATE:
             return replace(state, finished=True, converged=True)
         return _refined(state, control, finer)
+
+
+def laplace_ensemble(problem: Problem, particles: int, seed: int) -> AffineEnsemble:
+    """Return J particles of the Laplace approximation with a basis of full rank, the directions that the data inform
+    most first: in these the particles are exactly whitened.
+    """
+    theta = map_estimate(problem).theta
+    xp = namespace(theta)
+    w, U = whitened_moments(problem, theta).spectrum
+    columns = xp.flip(U / xp.sqrt(w), axis=1)  # the spectrum ascends
+    points = structured.informed_points(particles, problem.dim, np.random.default_rng((seed, 0)))
+    return AffineEnsemble(theta, problem.prior.scale(columns.mT).mT, like(points, theta))
 
 
 def _finest(problem: Problem, control: Control) -> bool:
