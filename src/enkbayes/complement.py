@@ -131,13 +131,19 @@ class Complement:
         inside = xi @ B
         return self.frame.parameters((xi - inside @ B.mT) * xp.sqrt(self.variance)), inside
 
-    def standard(self, basis: Array, points: Array) -> Array:
-        """Return standard coordinates (J, P) of particles with coordinates (J, r) in the basis and draws, always the same,
-        outside.
+    def locate(self, basis: Array, parameters: Array) -> Array:
+        """Return xi (J, P) of parameters (J, P) relative to the mean of the law, as `place` makes them, basis included:
+        xi = y + B (tightening^{1/2} - 1) B' y for y = k^{-1/2} w.
         """
-        xi = np.random.default_rng((self.seed, 5)).standard_normal((points.shape[0], basis.shape[0]))
-        xi, B = like(xi, basis), self.directions(basis)
-        return xi + (points - xi @ B) @ B.mT
+        xp = namespace(basis)
+        B = self.directions(basis)
+        y = self.frame.coordinates(parameters) / xp.sqrt(self.variance)
+        return y + ((y @ B) * (xp.sqrt(self.tightening) - 1)) @ B.mT
+
+    def draws(self, basis: Array, size: int) -> Array:
+        """Return the part of `size` particles outside the basis, (size, P), always the same."""
+        xi = np.random.default_rng((self.seed, 5)).standard_normal((size, basis.shape[0]))
+        return self.place(basis, like(xi, basis))[0]
 
     def log_volume(self) -> float:
         """Log det cov^{1/2} of the whole law, basis included."""

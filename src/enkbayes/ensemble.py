@@ -127,14 +127,18 @@ class AffineEnsemble:
         outside, inside = self.complement.place(self.basis, z)
         return self.mean + inside @ self.basis.mT + outside
 
-    def dense(self) -> AffineEnsemble:
-        """Return the same particles and law with a basis (P, P) instead of a complement."""
-        if self.complement is None:
-            return self
-        xp = namespace(self.mean)
-        eye = xp.eye(self.freedom, dtype=self.mean.dtype, device=self.mean.device)
-        points = self.complement.standard(self.basis, self.points)
-        return AffineEnsemble(self.mean, (self.place(eye) - self.mean).mT, points)
+    def locate(self, theta: Array) -> Array:
+        """Return z (n, freedom) of theta (n, P): the inverse of `place`, within the span where there is no complement.
+
+        >>> import numpy as np
+        >>> ensemble = AffineEnsemble.factor(np.random.default_rng(0).standard_normal((5, 8)))
+        >>> bool(np.allclose(ensemble.locate(ensemble.theta), ensemble.points))
+        True
+        """
+        if self.complement is not None:
+            return self.complement.locate(self.basis, theta - self.mean)
+        u, s, vt = namespace(self.basis).linalg.svd(self.basis, full_matrices=False)
+        return ((theta - self.mean) @ u / s) @ vt
 
     @property
     def log_volume(self) -> float:

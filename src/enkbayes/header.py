@@ -1,7 +1,8 @@
 """The header of a stored model: what the file holds besides its arrays, as JSON, checked field by field when read.
 
 Format 1. Required: format, library, kind, likelihood, map, classes, gaussian, info. Optional: estimator (a classifier
-must have it), preprocessing, fingerprint, trust, complements (the laws outside the bases).
+must have it), preprocessing, fingerprint, trust, complement (the law outside the basis), fitted (of polished particles:
+the complement of the Gaussian that they came from).
 """
 
 from __future__ import annotations
@@ -26,8 +27,7 @@ FORMAT = 1
 LIKELIHOODS = {kind.__name__: kind for kind in (Bernoulli, Categorical, Normal)}
 SAMPLERS = {kind.__name__: kind for kind in BY_NAME.values()}
 LONGEST_LABEL = 10_000
-ENSEMBLE = ("mean", "basis", "points")
-COMPLEMENT = ("left", "right", "variance", "tightening")
+FITTED = "fitted."  # prefix of the tensors of the Gaussian that polished particles came from
 
 T = TypeVar("T")
 Tensors = dict[str, np.ndarray[Any, Any]]
@@ -58,7 +58,9 @@ def encode(artefact: Artefact) -> tuple[dict[str, Any], Tensors]:
     from enkbayes import __version__
 
     posterior, estimator = artefact.posterior, artefact.estimator
-    tensors = {name: _tensor(x) for name, x in _arrays(posterior).items()}
+    tensors = {name: _tensor(x) for name, x in _arrays(posterior.ensemble).items()}
+    if posterior.before is not None:
+        tensors |= {f"{FITTED}{name}": _tensor(x) for name, x in _arrays(posterior.before).items()}
     header = {
         "format": FORMAT,
         "library": __version__,
@@ -67,7 +69,8 @@ def encode(artefact: Artefact) -> tuple[dict[str, Any], Tensors]:
         "map": None if posterior.map is None else asdict(posterior.map),
         "classes": _encode_classes(posterior.classes),
         "gaussian": posterior.gaussian,
-        "complements": {name: e.complement.seed for name, e in _ensembles(posterior).items() if e.complement},
+        "complement": _encode_complement(posterior.ensemble),
+        "fitted": None if posterior.before is None else {"complement": _encode_complement(posterior.before)},
         "info": _without_nan(asdict(posterior.info)),
         "preprocessing": None if artefact.preprocessing is None else dict(artefact.preprocessing),
         "fingerprint": artefact.fingerprint,
@@ -87,7 +90,8 @@ def decode(header: dict[str, Any], tensors: Tensors) -> Artefact:
         raise ValueError(f"the kind is {kind!r}; expected posterior or classifier")
     posterior = _decode_posterior(header, tensors)
     estimator = _decode_estimator(header, tensors) if kind == "classifier" else None
-    allowed = _arrays(posterior).keys() | {f"parameter.{name}" for name in (estimator or {}).get("parameters", {})}
+    allowed = set(_arrays(posterior.ensemble)) | {f"{FITTED}{name}" for name in _arrays(posterior.fitted)}
+    allowed |= {f"parameter.{name}" for name in (estimator or {}).get("parameters", {})}
     if not tensors.keys() <= allowed:
         raise ValueError(f"unexpected tensors {sorted(tensors.keys() - allowed)}")
     preprocessing, fingerprint = header.get("preprocessing"), header.get("fingerprint")
@@ -108,8 +112,11 @@ def _decode_posterior(header: dict[str, Any], tensors: Tensors) -> Posterior:
             raise ValueError(f"{linear} does not fit {likelihood}")
     if classes is not None and len(classes) != (likelihood.outputs or 2):
         raise ValueError(f"{len(classes)} classes do not fit {likelihood}")
-    ensemble = _decode_ensemble("", header, tensors, linear)
-    before = _decode_ensemble("fitted.", header, tensors, linear) if "fitted.mean" in tensors else None
+    ensemble = _decode_ensemble(header, tensors, linear)
+    before = None
+    if header.get("fitted") is not None:
+        inner = {name.removeprefix(FITTED): x for name, x in tensors.items() if name.startswith(FITTED)}
+        before = _decode_ensemble(typed(header, "fitted", dict), inner, linear)
     return Posterior(
         ensemble,
         likelihood,
@@ -126,33 +133,21 @@ def _ensembles(posterior: Posterior) -> dict[str, AffineEnsemble]:
     return {"": posterior.ensemble} | ({} if posterior.before is None else {"fitted.": posterior.before})
 
 
-def _arrays(posterior: Posterior) -> dict[str, Any]:
-    """Return the arrays of the ensembles under the names that they have in a file."""
-    arrays: dict[str, Any] = {}
-    for prefix, e in _ensembles(posterior).items():
-        arrays |= {prefix + name: getattr(e, name) for name in ENSEMBLE}
-        if e.complement is not None:
-            c = e.complement
-            parts = (c.frame.left, c.frame.right, c.variance, c.tightening)
-            arrays |= {f"{prefix}complement.{name}": x for name, x in zip(COMPLEMENT, parts, strict=True)}
-    return arrays
+def _encode_complement(ensemble: AffineEnsemble) -> dict[str, Any] | None:
+    return None if ensemble.complement is None else {"seed": ensemble.complement.seed}
 
 
-def _decode_ensemble(prefix: str, header: dict[str, Any], tensors: Tensors, linear: LinearMap | None) -> AffineEnsemble:
-    seeds = header.get("complements") or {}
-    mean, basis, points = (tensors[prefix + name] for name in ENSEMBLE)
-    ensemble = AffineEnsemble(mean, basis, points)
+def _decode_ensemble(header: dict[str, Any], tensors: Tensors, linear: LinearMap | None) -> AffineEnsemble:
+    complement = _decode_complement(header, tensors, linear)
+    ensemble = AffineEnsemble(tensors["mean"], tensors["basis"], tensors["points"], complement)
     _check_ensemble(ensemble, linear)
-    if prefix not in seeds:
-        return ensemble
-    parts = [tensors[f"{prefix}complement.{name}"] for name in COMPLEMENT]
-    return replace(ensemble, complement=_decode_complement(typed(seeds, prefix, int), parts, ensemble, linear))
+    return ensemble
 
 
-def _decode_complement(
-    seed: int, parts: list[np.ndarray[Any, Any]], ensemble: AffineEnsemble, linear: LinearMap | None
-) -> Complement:
-    """Return the law outside the basis."""
+def _decode_complement(header: dict[str, Any], tensors: Tensors, linear: LinearMap | None) -> Complement | None:
+    """Return the law outside the basis, if the file has one."""
+    if header.get("complement") is None:
+        return None
     if linear is None:
         raise ValueError("a complement needs linear logits")
     left, right, k, tightening = parts

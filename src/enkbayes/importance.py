@@ -32,9 +32,9 @@ def log_weights(problem: Problem, posterior: Posterior, draws: int, seed: int) -
     Their average weight is the evidence when the Gaussian spans all parameters; otherwise they are known up to a
     factor, which is all that the two figures below need.
     """
-    z = np.random.default_rng((seed, 3)).standard_normal((draws, posterior.fitted.freedom))
-    ratio = log_ratio(problem, posterior.fitted)
-    return np.asarray(to_numpy(ratio(like(z, posterior.mean))), dtype=np.float64)
+    fitted = posterior.fitted
+    z = np.random.default_rng((seed, 3)).standard_normal((draws, fitted.freedom))
+    return np.asarray(to_numpy(log_ratio(problem, fitted)(like(z, fitted.mean))), dtype=np.float64)
 
 
 def log_ratio(problem: Problem, ensemble: AffineEnsemble) -> Callable[[Array], Array]:
@@ -80,6 +80,7 @@ def smoothed(log_weights: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], f
         psis = getattr(arviz, "psislw", None)
     if psis is None:
         return log_weights, math.nan
-    smooth, k_hat = psis(log_weights.copy())
+    with np.errstate(over="ignore"):  # of weights that differ by hundreds of orders of magnitude
+        smooth, k_hat = psis(log_weights.copy())
     least = int(np.argmin(log_weights))  # smoothing touches the largest weights only, so this one tells the scale
     return np.asarray(smooth + (log_weights[least] - smooth[least])), float(k_hat)

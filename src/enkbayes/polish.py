@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from enkbayes.arrays import Array, like, namespace, take_rows, to_numpy
+from enkbayes.arrays import Array, like, take_rows, to_numpy
 from enkbayes.ensemble import AffineEnsemble
 from enkbayes.importance import log_ratio, log_weights
 from enkbayes.logits import LinearLogits
@@ -85,21 +85,25 @@ def polish(
         raise ValueError(f"sweeps is {sweeps!r}; expected a whole number, 0 for no polish")
     if sweeps == 0:
         return posterior
-    fitted, done = posterior.fitted.dense(), posterior.info.sweeps
-    x = _coordinates(posterior, fitted)
-    frames = (_frame(problem, fitted, 1.0), _frame(problem, fitted, WIDE))
+    fitted, done = posterior.fitted, posterior.info.sweeps
+    x = np.asarray(to_numpy(fitted.locate(posterior.theta)), dtype=np.float64)
+    frames = _frames(problem, fitted)
     rng = np.random.default_rng((whole_seed(seed), 5, done))
-    middle = frames[0].log_ratio(x)
+    middle = frames[0].ratio(x)
     with progress_bar("polish", int(sweeps), enabled=progress) as report:
         for sweep in range(1, int(sweeps) + 1):
-            x = frames[(done + sweep) % 2].sweep(x, rng)
+            x = frames[(done + sweep) % len(frames)].sweep(x, rng)
             if sweep == sweeps // 2:
-                middle = frames[0].log_ratio(x)
+                middle = frames[0].ratio(x)
             report(State(fitted, seed, steps=sweep, finished=sweep == sweeps))
-    climb = drift(float(np.mean(log_weights(problem, posterior, BASE, seed))), middle, frames[0].log_ratio(x))
+    climb = drift(float(np.mean(log_weights(problem, posterior, BASE, seed))), middle, frames[0].ratio(x))
     share = min(climb * (done + sweeps) / sweeps, 1.0)  # as if all sweeps had been made at once
     info = replace(posterior.info, sweeps=done + int(sweeps), drift=share)
-    moved = replace(posterior, ensemble=fitted.move(like(x, fitted.mean)), before=fitted, info=info, state=None)
+    coordinates = like(x, fitted.mean)
+    ensemble = (
+        fitted.move(coordinates) if fitted.complement is None else AffineEnsemble.factor(fitted.place(coordinates))
+    )
+    moved = replace(posterior, ensemble=ensemble, before=fitted, info=info, state=None)
     return replace(moved, gaussian=closed_form_wins(problem, moved))
 
 
@@ -178,26 +182,38 @@ def slice_sweep(
 
 @dataclass(frozen=True, eq=False)
 class _Frame:
-    """Whitened coordinates z of a Gaussian with the mean of the fitted one: x = root z are those of the fitted one."""
+    """Whitened coordinates z of a Gaussian with the mean of the fitted one: x = root z are those of the fitted one.
 
-    root: Numbers
-    log_ratio: Callable[[Numbers], Numbers]
+    The posterior is N(x; 0, I) exp(ratio(x)), so seen from z it is N(z; 0, I) exp(ratio(x) + (|z|^2 - |x|^2) / 2).
+    """
+
+    ratio: Callable[[Numbers], Numbers]
+    root: Numbers | None = None
 
     def sweep(self, x: Numbers, rng: np.random.Generator) -> Numbers:
         """Return x (J, r) after one move of every particle along ellipses of this Gaussian."""
-        z = np.linalg.solve(self.root, x.T).T
-        return np.asarray(slice_sweep(self.log_ratio, z, self.log_ratio(z), rng)[0] @ self.root.T)
+        if self.root is None:
+            return slice_sweep(self.ratio, x, self.ratio(x), rng)[0]
+        root = self.root
+
+        def ratio(z: Numbers) -> Numbers:
+            x = z @ root.T
+            return np.asarray(self.ratio(x) + np.sum(z**2 - x**2, axis=1) / 2)
+
+        z = np.linalg.solve(root, x.T).T
+        return np.asarray(slice_sweep(ratio, z, ratio(z), rng)[0] @ root.T)
 
 
-def _frame(problem: Problem, fitted: AffineEnsemble, width: float) -> _Frame:
-    """Return the frame whose Gaussian has 1 + (width - 1) w times the spread of the fitted one in directions where a
-    share w of the precision comes from the data.
+def _frames(problem: Problem, fitted: AffineEnsemble) -> tuple[_Frame, ...]:
+    """Return the frame of the fitted Gaussian, and that of one with 1 + (WIDE - 1) w times its spread in directions
+    where a share w of the precision comes from the data; only the former where a low rank has a complement.
     """
-    prior, U = (to_numpy(part) for part in problem.prior_moments(fitted).spectrum)
-    factors = 1 + (width - 1) * (1 - np.minimum(prior, 1.0))
-    root = np.asarray((U * factors) @ U.T, dtype=np.float64)
-    wide = replace(fitted, basis=fitted.basis @ like(root, fitted.mean))
-    return _Frame(root, numpy_ratio(log_ratio(problem, wide), fitted.mean))
+    narrow = _Frame(numpy_ratio(log_ratio(problem, fitted), fitted.mean))
+    if fitted.complement is not None:
+        return (narrow,)
+    prior, U = (np.asarray(to_numpy(part), dtype=np.float64) for part in problem.prior_moments(fitted).spectrum)
+    factors = 1 + (WIDE - 1) * (1 - np.minimum(prior, 1.0))
+    return narrow, _Frame(narrow.ratio, (U * factors) @ U.T)
 
 
 def drift(base: float, middle: Numbers, end: Numbers) -> float:
@@ -235,12 +251,3 @@ def closed_form_wins(problem: Problem, posterior: Posterior) -> bool:
         squares += float(np.mean((closed - np.mean(p, axis=0)) ** 2))
         noise += float(np.mean(np.var(p, axis=0))) / (len(p) - 1)
     return squares < CLEAR * noise
-
-
-def _coordinates(posterior: Posterior, fitted: AffineEnsemble) -> Numbers:
-    """Return the particles in the whitened coordinates of the fitted Gaussian, (J, r)."""
-    if posterior.before is None:
-        points: Numbers = np.asarray(to_numpy(fitted.points), dtype=np.float64)
-        return points
-    back = namespace(fitted.basis).linalg.pinv(fitted.basis)
-    return np.asarray(to_numpy((posterior.theta - fitted.mean) @ back.mT), dtype=np.float64)

@@ -111,7 +111,7 @@ def run(
     with progress_bar(type(sampler).__name__, sampler.horizon, enabled=progress) as report:
         while True:
             report(last)
-            trace.append((last.steps, last.residual, float(np.sum(to_numpy(last.ensemble.basis) ** 2))))
+            trace.append((last.steps, last.residual, float(np.sum(to_numpy(last.ensemble.variances)))))
             if callback is not None and callback(last) is True:
                 if not last.finished:
                     last = replace(last, message=f"stopped by the callback after {last.steps} steps")

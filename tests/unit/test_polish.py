@@ -107,7 +107,7 @@ def test_an_exact_gaussian_stays_as_it_is():
 
 def test_narrow_ensembles_stay_in_their_span():
     problem = method_problem("T1")
-    posterior = eb.run(problem, theta=problem.prior.whitened(8, np.random.default_rng(0)))
+    posterior = eb.run(problem, eb.Homotopy(), particles=8)
     polished = eb.polish(problem, posterior, 5)
     Q = np.linalg.qr(posterior.ensemble.basis)[0]
     moved = polished.theta - posterior.mean
@@ -176,3 +176,25 @@ def test_files_keep_the_gaussian_of_polished_particles(tmp_path):
     assert np.array_equal(again.predict_proba(inputs("T3")), polished.predict_proba(inputs("T3")))
     assert again.info == polished.info
     assert again.fitted.rank == polished.fitted.rank
+
+
+def test_a_low_rank_with_a_complement_is_polished_in_all_directions():
+    """`locate` inverts `place`, so a second call starts where the first ended."""
+    from sklearn.datasets import load_digits
+
+    features, labels = load_digits(return_X_y=True)
+    problem = eb.Problem.create(features[:150] / 16, labels[:150], intercept=10.0)
+    posterior = eb.run(problem, eb.MeanField(rank=40), particles=50)
+    fitted = posterior.ensemble
+    assert fitted.complement is not None
+    z = np.random.default_rng(0).standard_normal((7, fitted.freedom))
+    assert np.allclose(fitted.locate(fitted.place(z)), z)
+    polished = eb.polish(problem, posterior, 2)
+    assert polished.fitted is fitted
+    moved = polished.theta - posterior.theta
+    outside = moved - moved @ np.linalg.pinv(fitted.basis).T @ fitted.basis.T
+    assert np.all(np.linalg.norm(outside, axis=1) > 0.1)
+    again = eb.polish(problem, polished, 2)
+    assert again.info.sweeps == 4
+    assert np.mean(np.abs(again.mean_proba(features[150:]) - posterior.predict_proba(features[150:]))) < 0.05
+    assert polished.trust(problem).spanned == problem.dim

@@ -76,8 +76,7 @@ def test_an_unsettled_run_is_not_trusted():
 
 def test_a_narrow_ensemble_is_not_trusted():
     problem = eb.Problem.create(*logistic_data(20, 300, seed=0), 1.0)
-    theta = problem.prior.whitened(10, np.random.default_rng(0))  # particles of one's own keep to their span
-    report = trust.assess(problem, eb.run(problem, theta=theta))
+    report = trust.assess(problem, eb.run(problem, eb.Homotopy(), particles=10))
     assert report.verdict == trust.BAD
     assert "9 of 20" in report.reason
     assert (report.spanned, report.particles, report.parameters, report.data_rank) == (9, 10, 20, 20)
@@ -85,7 +84,7 @@ def test_a_narrow_ensemble_is_not_trusted():
 
 def test_particles_that_span_what_the_data_see_are_usable():
     problem = method_problem("T3")  # 30 rows, 50 parameters
-    report = trust.assess(problem, eb.run(problem, theta=problem.prior.whitened(45, np.random.default_rng(0))))
+    report = trust.assess(problem, eb.run(problem, eb.Homotopy(), particles=45))
     assert report.verdict == trust.USABLE
     assert "44 of 50 parameters, of which the data see 30" in report.reason
 
