@@ -99,9 +99,8 @@ class AffineEnsemble:
     @cached_property
     def theta(self) -> Array:
         """The particles (J, P)."""
-        if self.complement is None:
-            return self.mean + self.points @ self.basis.mT
-        return self.place(self.complement.standard(self.basis, self.points))
+        inside = self.mean + self.points @ self.basis.mT
+        return inside if self.complement is None else inside + self.complement.draws(self.basis, self.size)
 
     @property
     def cov(self) -> Array:

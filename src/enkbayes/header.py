@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields, is_dataclass, replace
+from dataclasses import asdict, dataclass, fields, is_dataclass
 from typing import Any, TypeVar
 
 import numpy as np
@@ -128,9 +128,14 @@ def _decode_posterior(header: dict[str, Any], tensors: Tensors) -> Posterior:
     )
 
 
-def _ensembles(posterior: Posterior) -> dict[str, AffineEnsemble]:
-    """Return the particles, and the ensemble whose Gaussian was fitted if that is another one, by prefix of names."""
-    return {"": posterior.ensemble} | ({} if posterior.before is None else {"fitted.": posterior.before})
+def _arrays(ensemble: AffineEnsemble) -> dict[str, Any]:
+    """Return the arrays of an ensemble under the names that they have in a file."""
+    arrays = {"mean": ensemble.mean, "basis": ensemble.basis, "points": ensemble.points}
+    c = ensemble.complement
+    if c is None:
+        return arrays
+    frame = {"complement.left": c.frame.left, "complement.right": c.frame.right}
+    return arrays | frame | {"complement.variance": c.variance, "complement.tightening": c.tightening}
 
 
 def _encode_complement(ensemble: AffineEnsemble) -> dict[str, Any] | None:
@@ -150,12 +155,17 @@ def _decode_complement(header: dict[str, Any], tensors: Tensors, linear: LinearM
         return None
     if linear is None:
         raise ValueError("a complement needs linear logits")
-    left, right, k, tightening = parts
+    seed = typed(typed(header, "complement", dict), "seed", int)
+    left, right, k, tightening = (tensors[f"complement.{x}"] for x in ("left", "right", "variance", "tightening"))
     D, K = linear.dim // (linear.outputs or 1), linear.outputs or 1
     shapes = left.shape in ((D,), (D, D)) and right.shape == (K, K) and k.shape == (D * K,)
-    if not shapes or tightening.shape != ensemble.basis.shape[1:] or seed < 0:
+    if not shapes or tightening.shape != tensors["basis"].shape[1:] or seed < 0:
         raise ValueError("the complement's tensors do not fit the parameters and the basis")
-    if not all(np.all(np.isfinite(x)) for x in parts) or np.any(k <= 0) or np.any(tightening <= 0):
+    if (
+        not all(np.all(np.isfinite(x)) for x in (left, right, k, tightening))
+        or np.any(k <= 0)
+        or np.any(tightening <= 0)
+    ):
         raise ValueError("the complement's tensors contain NaN, infinite or negative values")
     return Complement(Frame(left, right, linear.intercept), k, tightening, seed)
 

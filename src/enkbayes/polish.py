@@ -64,7 +64,6 @@ def polish(
         What was fitted; any likelihood, linear logits or not.
     posterior : Posterior
         What `run` returned for it. Particles that span fewer directions than there are parameters stay in their span.
-        A structured covariance is made a full one, so there must be memory for P x P numbers.
     sweeps : int
         Moves of every particle.
     seed : int

@@ -219,14 +219,6 @@ def test_a_law_with_complement_survives_the_disk(softmax, tmp_path):
     np.testing.assert_array_equal(again.theta, posterior.theta)
 
 
-def test_a_dense_basis_has_the_same_law_and_particles(softmax):
-    ensemble = law(softmax[0], 6).ensemble
-    dense = ensemble.dense()
-    assert dense.complement is None
-    np.testing.assert_allclose(dense.theta, ensemble.theta, atol=1e-10)
-    np.testing.assert_allclose(dense.cov, ensemble.cov, atol=1e-10)
-
-
 def test_trust_and_polish_take_a_structured_covariance(binary):
     problem, features = binary
     posterior = law(problem, 10, particles=30)
