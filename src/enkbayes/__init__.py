@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from enkbayes.ensemble import AffineEnsemble
+from enkbayes.evidence import Evidence, log_evidence
 from enkbayes.gaussian import Gaussian
 from enkbayes.informed import reduce_to_data
 from enkbayes.likelihoods import Bernoulli, Categorical, Normal
@@ -38,6 +39,7 @@ __all__ = [
     "Categorical",
     "EnsembleClassifier",
     "Equilibrium",
+    "Evidence",
     "Gaussian",
     "Homotopy",
     "Info",
@@ -52,6 +54,7 @@ __all__ = [
     "Uncertainty",
     "iterate",
     "load",
+    "log_evidence",
     "reduce_to_data",
     "run",
     "save",

@@ -32,6 +32,7 @@ LAYERS = [
     "importance",
     "polish",
     "evidence",
+    "propagation",
     "empirical_bayes",
     "trust",
     "baselines",

@@ -48,8 +48,12 @@ class Bernoulli:
 
     def loss(self, logits: Array, targets: Array, weights: Array | None) -> Array:
         """Return Psi (J,) of logits (n, J)."""
-        terms = softplus(logits) - targets[:, None] * logits
+        terms = self.terms(logits, targets)
         return namespace(logits).sum(terms if weights is None else weights[:, None] * terms, axis=0)
+
+    def terms(self, logits: Array, targets: Array) -> Array:
+        """Return what each datum adds to Psi, (n, J) for logits (n, J)."""
+        return softplus(logits) - targets[:, None] * logits
 
     def slope(self, logits: Array, targets: Array, weights: Array | None) -> Array:
         """Return y - d (n, J) for logits (n, J)."""
