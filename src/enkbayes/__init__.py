@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from enkbayes.advice import Advice, advise
 from enkbayes.ensemble import AffineEnsemble
 from enkbayes.evidence import Evidence, log_evidence
 from enkbayes.gaussian import Gaussian
@@ -34,6 +35,7 @@ _LAZY = {
 """Names whose modules import scikit-learn or safetensors: loaded at first use, so that the import stays light."""
 
 __all__ = [
+    "Advice",
     "AffineEnsemble",
     "Bernoulli",
     "Categorical",
@@ -52,6 +54,7 @@ __all__ = [
     "TamedHomotopy",
     "TrotterSampler",
     "Uncertainty",
+    "advise",
     "iterate",
     "load",
     "log_evidence",

@@ -155,6 +155,13 @@ class Complement:
         w, Q = xp.linalg.eigh(rest)
         return Q * xp.sqrt(xp.maximum(w, xp.zeros_like(w)))[:, None, :]
 
+    def variances(self, basis: Array) -> Array:
+        """Return the diagonal of `cov`, (P,), without forming it."""
+        xp = namespace(basis)
+        k = xp.reshape(self.variance, self.frame.shape)
+        across = self.frame.left**2 @ k if self.frame.left.ndim == 2 else self.frame.left[:, None] ** 2 * k
+        return xp.reshape(across @ (self.frame.right**2).mT, (-1,)) - basis**2 @ self.tightening
+
     def cov(self, basis: Array) -> Array:
         """Return the covariance outside the basis, (P, P)."""
         xp = namespace(basis)

@@ -141,7 +141,7 @@ class _ByPropagation:
 
 @dataclass
 class _ByBound:
-    """Fit by `MeanField`, each time from the Gaussian of the last; the spread outside a basis is seen by draws."""
+    """Fit by `MeanField`, each time from the Gaussian of the last unless that has a structure."""
 
     law: AffineEnsemble | None = None
 
@@ -150,10 +150,8 @@ class _ByBound:
             warnings.simplefilter("ignore")  # a fit that has not settled yet still bounds the evidence
             posterior = run(problem, MeanField(tol=1e-4), particles=200, theta=self._start())
         law = posterior.ensemble
-        if law.complement is not None:
-            return elbo(problem, posterior).value, np.mean((law.theta - problem.prior.mean) ** 2, axis=0)
-        self.law = law
-        return elbo(problem, posterior).value, np.sum(law.basis**2, axis=1) + (law.mean - problem.prior.mean) ** 2
+        self.law = law if law.complement is None else None
+        return elbo(problem, posterior).value, law.variances + (law.mean - problem.prior.mean) ** 2
 
     def _start(self) -> Numbers | None:
         if self.law is None:

@@ -108,6 +108,12 @@ class AffineEnsemble:
         return inside if self.complement is None else inside + self.complement.cov(self.basis)
 
     @property
+    def variances(self) -> Array:
+        """The diagonal of cov, (P,)."""
+        inside = namespace(self.basis).sum(self.basis**2, axis=1)
+        return inside if self.complement is None else inside + self.complement.variances(self.basis)
+
+    @property
     def freedom(self) -> int:
         """The number of directions in which N(mean, cov) has any spread: r, or P with a complement."""
         return self.rank if self.complement is None else int(self.mean.shape[0])

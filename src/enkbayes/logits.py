@@ -13,6 +13,7 @@ from operator import add
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 
 from enkbayes.arrays import Array, like, namespace, row_slices, take_rows
 from enkbayes.ensemble import AffineEnsemble
@@ -66,6 +67,19 @@ class LinearMap:
         if self.intercept:
             columns = xp.concat([columns, xp.sum(flat, axis=0)[None, :]], axis=0)
         return xp.reshape(xp.moveaxis(xp.reshape(columns, (-1, J, K)), 1, 0), (J, self.dim))
+
+    def pull_back_curvature(self, features: Array, curvature: Array) -> Array:
+        """Return the Hessian (P, P) of a loss whose curvature in each datum's logits is (n,) or (n, K, K)."""
+        xp = namespace(curvature)
+        x = like(features.toarray(), curvature) if scipy.sparse.issparse(features) else features
+        if self.intercept:
+            x = xp.concat([x, xp.ones((x.shape[0], 1), dtype=x.dtype, device=x.device)], axis=1)
+        if self.outputs is None:
+            return x.mT @ (curvature[:, None] * x)
+        K = range(self.outputs)
+        blocks = {(i, j): x.mT @ (curvature[:, i, j, None] * x) for i in K for j in range(i + 1)}
+        full = xp.stack([xp.stack([blocks[max(i, j), min(i, j)] for j in K]) for i in K])
+        return xp.reshape(xp.permute_dims(full, (2, 0, 3, 1)), (self.dim, self.dim))
 
     def gaussian_logits(self, features: Array, ensemble: AffineEnsemble) -> tuple[Array, Array]:
         """Return the mean logits (n,) or (n, K) and the logits V (n, r) or (n, K, r) of the basis."""
@@ -147,6 +161,16 @@ class LinearLogits:
             loss = loss + likelihood.loss(*part)
             gradient = gradient + self.map.pull_back(features, likelihood.slope(*part))
         return loss, gradient
+
+    def hessian(self, theta: Array, likelihood: Likelihood, weights: Array | None) -> Array:
+        """Return the Hessian of Psi (P, P) at theta (P,), block by block of the K logits."""
+
+        def part(rows: slice) -> Array:
+            features = self.features[rows, :]
+            logits = self.map.particle_logits(features, theta[None, :])[:, 0, ...]
+            return self.map.pull_back_curvature(features, likelihood.curvature(logits, _rows(weights, rows)))
+
+        return reduce(add, map(part, row_slices(self.size, self.chunk)))
 
     def subset(self, rows: np.ndarray[Any, Any]) -> LinearLogits:
         """Return the same map on some of the rows."""

@@ -1,4 +1,4 @@
-"""The maximum of the posterior: L-BFGS in prior-whitened coordinates, then Newton steps to round-off.
+"""The maximum of the posterior: L-BFGS in prior-whitened coordinates, then Newton steps where that is not enough.
 
 With theta = m0 + L0 u, P0 = L0 L0', the potential is V(u) = Psi(m0 + L0 u) + |u|^2 / 2. Its Hessian is at least the
 identity for linear logits, so |grad V(u)| bounds the distance to the maximum in posterior standard deviations, and the
@@ -24,10 +24,11 @@ from enkbayes.problem import Problem
 Vector = np.ndarray[Any, Any]
 DENSE = 1000  # up to this many parameters Newton's P x P Hessians are cheap
 MEMORY = 20  # pairs of vectors that L-BFGS remembers
-NEAR = 1e-2  # posterior sds from which Newton converges at once
 SETTLED = 1e-5  # posterior sds; L-BFGS alone often stops there, and nothing needs more
-POLISH = 50  # largest number of Newton steps; a few are enough after L-BFGS
-SHORTEST = 1e-2  # share of a Newton step; if even that does not lower the gradient, only round-off is left
+COARSE = 300  # L-BFGS iterations after which Newton takes over in any case
+POLISH = 200  # largest number of Newton steps; a few are enough after L-BFGS
+SHORTEST = 1e-6  # share of a Newton step below which it makes no difference
+SUFFICIENT = 1e-4  # Armijo's constant: the part of the predicted decrease that a step must deliver
 REMEDY = "raise max_steps, scale the features, or use float64"
 
 
@@ -35,9 +36,9 @@ REMEDY = "raise max_steps, scale the features, or use float64"
 class MapEstimate:
     """The most probable parameters theta (P,), and how they were found.
 
-    residual is the distance to the maximum in posterior standard deviations: the Newton decrement for up to 1000
-    parameters and linear logits, and otherwise a bound, the norm of the gradient in prior-whitened coordinates. steps
-    counts passes over the data.
+    residual is the distance to the maximum in posterior standard deviations, or a bound on it: the Newton decrement
+    where Newton steps were taken, otherwise the norm of the gradient in prior-whitened coordinates. steps counts
+    passes over the data.
     """
 
     theta: Array
@@ -71,8 +72,9 @@ def map_estimate(
     ((2,), True, True)
     """
     polish = isinstance(problem.model, LinearLogits) and problem.dim <= DENSE
-    u, residual, floor, steps = _lbfgs(problem, _origin(problem, start), max(tol, NEAR) if polish else tol, max_steps)
-    if polish:
+    budget = min(max_steps, COARSE) if polish else max_steps
+    u, residual, floor, steps = _lbfgs(problem, _origin(problem, start), tol, budget)
+    if polish and residual > tol:
         u, residual, floor, newton = _newton(problem, u, tol)
         steps += newton
     converged = residual <= max(tol, floor)
@@ -81,18 +83,31 @@ def map_estimate(
 
 
 def whitened_moments(problem: Problem, theta: Array) -> Moments:
-    """Return gradient g (P,) and Hessian S (P, P) of the whole potential at theta (P,), in coordinates u, theta = L0 u.
-
-    These are the moments of an ensemble of one particle, seen in the basis L0. `loss` is V up to a constant.
+    """Return value, gradient g (P,) and Hessian S (P, P) of the potential at theta (P,), in coordinates u, theta = L0
+    u: the moments of one particle, seen in the basis L0. The value is V up to a constant; logits are linear, or have a
+    Jacobian, and then S is the Gauss-Newton matrix.
 
     >>> problem = Problem.create([[2.0]], [1], 4.0, classes=[0, 1])
     >>> moments = whitened_moments(problem, np.asarray([0.0]))
     >>> moments.g.tolist(), moments.S.tolist()
     ([-2.0], [[5.0]])
     """
-    xp = namespace(theta)
-    here = xp.zeros((1, problem.dim), dtype=theta.dtype, device=theta.device)
-    return problem.potential_moments(AffineEnsemble(theta, problem.prior.dense_root, here))
+    xp, prior = namespace(theta), problem.prior
+    if not isinstance(problem.model, LinearLogits):
+        here = xp.zeros((1, problem.dim), dtype=theta.dtype, device=theta.device)
+        return problem.potential_moments(AffineEnsemble(theta, prior.dense_root, here))
+    loss, gradient = problem.loss_and_gradient(theta[None, :])
+    H = problem.model.hessian(theta, problem.likelihood, problem.weights)
+    u, root, eye = (
+        prior.whiten(theta - prior.mean),
+        prior.root,
+        xp.eye(problem.dim, dtype=theta.dtype, device=theta.device),
+    )
+    if prior.diagonal:
+        g, S = root * gradient[0, :], root[:, None] * H * root
+    else:
+        g, S = root.mT @ gradient[0, :], root.mT @ H @ root
+    return Moments(loss[0] + xp.sum(u * u) / 2, g + u, S + eye)
 
 
 def _theta(prior: Gaussian, u: Vector) -> Array:
@@ -133,24 +148,23 @@ def _lbfgs(problem: Problem, u: Vector, tol: float, max_steps: int) -> tuple[Vec
 def _newton(problem: Problem, u: Vector, tol: float) -> tuple[Vector, float, float, int]:
     """Return the same after damped Newton steps, with the Newton decrement as the residual.
 
-    A step is cut until it lowers the gradient's norm, which falls along Newton's direction of a convex potential; when
-    no cut does, or a full step no longer halves it, what is left is round-off.
+    A step is cut until it lowers V or the norm of the gradient; near the maximum, where both drown in round-off, the
+    last one is the answer.
     """
     g, H, value = _derivatives(problem, u)
-    step, steps, scale, norm = np.linalg.solve(H, g), 1, 1.0, float(np.linalg.norm(g))
-    while norm > tol and steps < POLISH and scale > SHORTEST:
-        trial = u - scale * step
-        new_g, new_H, new_value = _derivatives(problem, trial)
+    step, steps, scale = np.linalg.solve(H, g), 1, 1.0
+    while np.linalg.norm(g) > tol and steps < POLISH and scale > SHORTEST:
+        new_g, new_H, new_value = _derivatives(problem, u - scale * step)
         steps += 1
-        old, new = norm, float(np.linalg.norm(new_g))
-        if new >= old:
+        ratio = float(np.linalg.norm(new_g) / np.linalg.norm(g))
+        settled = _decrement(g, step) < _round_off(problem, value)
+        if ratio < 1 or (not settled and new_value < value - SUFFICIENT * scale * float(g @ step)):
+            u, g, value, scale = u - scale * step, new_g, new_value, min(1.0, 4 * scale)
+            step = np.linalg.solve(new_H, g)
+        else:
             scale /= 4
-            continue
-        u, g, value, norm = trial, new_g, new_value, new
-        step = np.linalg.solve(new_H, g)
-        if new > old / 2 and _decrement(g, step) < _round_off(problem, value):
+        if settled and ratio > 0.5:
             break
-        scale = min(1.0, 4 * scale)
     return u, _decrement(g, step), _round_off(problem, value), steps
 
 

@@ -39,6 +39,25 @@ def test_gradient_against_finite_differences(likelihood, sparse):
         assert gradient[j] == pytest.approx(differences(problem.loss, theta[j]), abs=1e-6)
 
 
+@pytest.mark.parametrize("likelihood", LIKELIHOODS)
+@pytest.mark.parametrize("sparse", [False, True])
+def test_hessian_against_finite_differences_and_ensemble_moments(likelihood, sparse):
+    features, labels = raw_data(likelihood)
+    prior = full_prior(likelihood, D=3).stack(eb.Gaussian.isotropic(LIKELIHOODS[likelihood].outputs or 1, 3.0))
+    options = {"weights": np.linspace(0.5, 2.0, 40), "intercept": 3.0, "chunk": 16}
+    sparse_features = scipy.sparse.csr_array(features) if sparse else features
+    problem = make(likelihood, sparse_features, labels, full_prior(likelihood), **options)
+    theta = np.random.default_rng(0).standard_normal(problem.dim)
+    H = problem.model.hessian(theta, problem.likelihood, problem.weights)
+    h = 1e-5 * np.eye(problem.dim)
+    expected = (problem.loss_and_gradient(theta + h)[1] - problem.loss_and_gradient(theta - h)[1]) / 2e-5
+    assert pytest.approx(expected, abs=1e-6) == H
+    point = eb.AffineEnsemble(theta, prior.dense_root, np.zeros((1, problem.dim)))
+    same, moments = problem.potential_moments(point), whitened_moments(problem, theta)
+    assert moments.g == pytest.approx(same.g, abs=1e-9)
+    assert pytest.approx(same.S, abs=1e-9) == moments.S
+
+
 @pytest.mark.parametrize("outputs", [None, 3])
 def test_gradient_of_nonlinear_logits(outputs):
     rng = np.random.default_rng(1)

@@ -27,6 +27,7 @@ LAYERS = [
     "run",
     "theory",
     "informed",
+    "advice",
     "exports",
     "metrics",
     "importance",

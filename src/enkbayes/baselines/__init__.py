@@ -1,5 +1,47 @@
 """What users would take instead, behind one interface: each method takes a `Problem` and returns a predictor."""
 
-from enkbayes.baselines.method import Ensemble, Method, Predictor
+from collections.abc import Callable
+from functools import partial
 
-__all__ = ["Ensemble", "Method", "Predictor"]
+from enkbayes.baselines.aldi import ALDI
+from enkbayes.baselines.hmc import HMC, HMCReport
+from enkbayes.baselines.laplace import Laplace, LaplaceProbit
+from enkbayes.baselines.map import MAP, MLE
+from enkbayes.baselines.method import Ensemble, Method, Predictor
+from enkbayes.baselines.particle_flow import ParticleFlow
+from enkbayes.baselines.svgd import SVGD
+from enkbayes.baselines.temperature import Temperature, TemperatureReport
+from enkbayes.samplers import BY_NAME as SAMPLERS
+
+BY_NAME: dict[str, Callable[[], Method]] = {
+    "mle": MLE,
+    "map": MAP,
+    "temperature": Temperature,
+    "laplace": Laplace,
+    "laplace-probit": LaplaceProbit,
+    "hmc": HMC,
+    "aldi": partial(Ensemble, "aldi", ALDI()),
+    "eks": partial(Ensemble, "eks", ALDI(correction=False)),
+    "particle-flow": partial(Ensemble, "particle-flow", ParticleFlow()),
+    "svgd": partial(Ensemble, "svgd", SVGD()),
+    **{name: partial(Ensemble, name, sampler()) for name, sampler in SAMPLERS.items()},
+}
+"""Every method by the name that tables, legends and the command line use, each with its default settings."""
+
+__all__ = [
+    "ALDI",
+    "BY_NAME",
+    "HMC",
+    "MAP",
+    "MLE",
+    "SVGD",
+    "Ensemble",
+    "HMCReport",
+    "Laplace",
+    "LaplaceProbit",
+    "Method",
+    "ParticleFlow",
+    "Predictor",
+    "Temperature",
+    "TemperatureReport",
+]

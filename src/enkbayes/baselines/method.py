@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import math
+import time
+import warnings
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from enkbayes.arrays import Array
-from enkbayes.posterior import Posterior, Uncertainty
+from enkbayes.ensemble import AffineEnsemble
+from enkbayes.likelihoods import Likelihood
+from enkbayes.logits import LinearLogits
+from enkbayes.posterior import Info, Posterior, Uncertainty
 from enkbayes.problem import Problem
 from enkbayes.run import run
 from enkbayes.samplers import Sampler
@@ -26,7 +32,9 @@ class Predictor(Protocol):
 
 
 class Method(Protocol):
-    """A way to fit a problem. Methods are frozen dataclasses whose fields are their settings."""
+    """A way to fit a problem. Methods are frozen dataclasses whose fields are their settings; one that needs optional
+    libraries names them in `needs`, a tuple of modules.
+    """
 
     @property
     def name(self) -> str:
@@ -38,7 +46,7 @@ class Method(Protocol):
 
 @dataclass(frozen=True)
 class Ensemble:
-    """One of the samplers of this package as a method.
+    """A sampler that moves particles, as a method: those of this package, and `ALDI`, `ParticleFlow`, `SVGD`.
 
     Examples
     --------
@@ -56,3 +64,39 @@ class Ensemble:
     def fit(self, problem: Problem, *, seed: int = 0, progress: bool = False) -> Posterior:
         """Run the sampler."""
         return run(problem, self.sampler, particles=self.particles, seed=seed, progress=progress)
+
+
+def fitted(
+    problem: Problem,
+    ensemble: AffineEnsemble,
+    method: Method,
+    started: float,
+    *,
+    gaussian: bool = False,
+    likelihood: Likelihood | None = None,
+    steps: int = 0,
+    converged: bool = True,
+    residual: float = math.nan,
+    message: str = "",
+    report: Any = None,
+) -> Posterior:
+    """Return the posterior of a method that has a loop of its own; warns when it did not converge, as `run` does.
+
+    `started` is the time of `time.perf_counter()` at its start; `report` ends up in `posterior.state`.
+    """
+    if not converged:
+        from sklearn.exceptions import ConvergenceWarning
+
+        warnings.warn(f"{type(method).__name__} did not converge: {message}", ConvergenceWarning, stacklevel=3)
+    info = Info(
+        sampler=repr(method),
+        steps=steps,
+        converged=converged,
+        residual=residual,
+        message=message,
+        blend=0.0,
+        time=math.nan,
+        seconds=time.perf_counter() - started,
+    )
+    linear = problem.model.map if isinstance(problem.model, LinearLogits) else None
+    return Posterior(ensemble, likelihood or problem.likelihood, linear, problem.classes, gaussian, info, report)

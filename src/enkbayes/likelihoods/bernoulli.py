@@ -60,6 +60,11 @@ class Bernoulli:
         slope = sigmoid(logits) - targets[:, None]
         return slope if weights is None else weights[:, None] * slope
 
+    def curvature(self, logits: Array, weights: Array | None) -> Array:
+        """Return y (1 - y) (n,) for logits (n,)."""
+        r = sigmoid(logits) * sigmoid(-logits)
+        return r if weights is None else weights * r
+
     def probabilities(self, logits: Array) -> Array:
         """Return (..., 2) for logits (...)."""
         return namespace(logits).stack([sigmoid(-logits), sigmoid(logits)], axis=-1)

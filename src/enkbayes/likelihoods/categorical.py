@@ -92,6 +92,13 @@ class Categorical:
         slope = softmax(logits)[0] - _one_hot(targets, logits)[:, None, :]
         return slope if weights is None else weights[:, None, None] * slope
 
+    def curvature(self, logits: Array, weights: Array | None) -> Array:
+        """Return Lambda = diag(p) - p p' (n, K, K) for logits (n, K)."""
+        xp = namespace(logits)
+        p = softmax(logits)[0]
+        Lambda = p[:, :, None] * xp.eye(self.outputs, dtype=p.dtype, device=p.device) - p[:, :, None] * p[:, None, :]
+        return Lambda if weights is None else weights[:, None, None] * Lambda
+
     def probabilities(self, logits: Array) -> Array:
         """Return (..., K) for logits (..., K)."""
         return softmax(logits)[0]

@@ -69,6 +69,11 @@ class Normal:
         slope = (logits - targets[:, None]) / self.variance
         return slope if weights is None else weights[:, None] * slope
 
+    def curvature(self, logits: Array, weights: Array | None) -> Array:
+        """Return 1 / variance (n,) for logits (n,)."""
+        ones = namespace(logits).ones_like(logits) / self.variance
+        return ones if weights is None else weights * ones
+
     def probabilities(self, logits: Array) -> Array:
         """There are no classes: return the predicted value as one column (..., 1)."""
         return logits[..., None]

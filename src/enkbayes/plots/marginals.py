@@ -38,7 +38,7 @@ def marginal_posterior(
     if not posterior.gaussian:
         return marginal_draws(ax, posterior.theta[:, parameter], name=name, label=label)
     mean = float(posterior.mean[parameter])
-    sd = float(np.sum(to_numpy(posterior.ensemble.basis[parameter, :]) ** 2)) ** 0.5
+    sd = float(posterior.ensemble.variances[parameter]) ** 0.5
     x = mean + sd * np.linspace(-4, 4, 201)
     return _density(ax, x, np.exp(-(((x - mean) / sd) ** 2) / 2) / (sd * (2 * np.pi) ** 0.5), name, label)
 
