@@ -73,4 +73,5 @@ class Bernoulli:
         """Return E of the class probabilities (n, 2) for Gaussian logits."""
         xp = namespace(V)
         v = xp.sum(V * V, axis=1)
-        return xp.stack([gauss_logit(-mean_logits, v)[0], gauss_logit(mean_logits, v)[0]], axis=-1)
+        p = xp.stack([gauss_logit(-mean_logits, v)[0], gauss_logit(mean_logits, v)[0]], axis=-1)
+        return xp.minimum(p, xp.ones_like(p))  # the rule's weights add up to 1 within round-off only
