@@ -2,10 +2,13 @@
 
 from typing import TYPE_CHECKING, Any
 
+from enkbayes.advice import Advice, advise
 from enkbayes.ensemble import AffineEnsemble
+from enkbayes.evidence import Evidence, log_evidence
 from enkbayes.gaussian import Gaussian
 from enkbayes.informed import reduce_to_data
 from enkbayes.likelihoods import Bernoulli, Categorical, Normal
+from enkbayes.polish import polish
 from enkbayes.posterior import Info, Posterior, Uncertainty
 from enkbayes.problem import Problem
 from enkbayes.run import iterate, run
@@ -33,11 +36,13 @@ _LAZY = {
 """Names whose modules import scikit-learn or safetensors: loaded at first use, so that the import stays light."""
 
 __all__ = [
+    "Advice",
     "AffineEnsemble",
     "Bernoulli",
     "Categorical",
     "EnsembleClassifier",
     "Equilibrium",
+    "Evidence",
     "Gaussian",
     "Homotopy",
     "Info",
@@ -50,8 +55,11 @@ __all__ = [
     "TamedHomotopy",
     "TrotterSampler",
     "Uncertainty",
+    "advise",
     "iterate",
     "load",
+    "log_evidence",
+    "polish",
     "reduce_to_data",
     "run",
     "save",

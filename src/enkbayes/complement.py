@@ -131,6 +131,15 @@ class Complement:
         inside = xi @ B
         return self.frame.parameters((xi - inside @ B.mT) * xp.sqrt(self.variance)), inside
 
+    def locate(self, basis: Array, parameters: Array) -> Array:
+        """Return xi (J, P) of parameters (J, P) relative to the mean of the law, as `place` makes them, basis included:
+        xi = y + B (tightening^{1/2} - 1) B' y for y = k^{-1/2} w.
+        """
+        xp = namespace(basis)
+        B = self.directions(basis)
+        y = self.frame.coordinates(parameters) / xp.sqrt(self.variance)
+        return y + ((y @ B) * (xp.sqrt(self.tightening) - 1)) @ B.mT
+
     def draws(self, basis: Array, size: int) -> Array:
         """Return the part of `size` particles outside the basis, (size, P), always the same."""
         xi = np.random.default_rng((self.seed, 5)).standard_normal((size, basis.shape[0]))
@@ -154,6 +163,13 @@ class Complement:
         rest = xp.matmul(self.frame.right * s[:, None, :], self.frame.right.mT) - xp.matmul(inside, inside.mT)
         w, Q = xp.linalg.eigh(rest)
         return Q * xp.sqrt(xp.maximum(w, xp.zeros_like(w)))[:, None, :]
+
+    def variances(self, basis: Array) -> Array:
+        """Return the diagonal of `cov`, (P,), without forming it."""
+        xp = namespace(basis)
+        k = xp.reshape(self.variance, self.frame.shape)
+        across = self.frame.left**2 @ k if self.frame.left.ndim == 2 else self.frame.left[:, None] ** 2 * k
+        return xp.reshape(across @ (self.frame.right**2).mT, (-1,)) - basis**2 @ self.tightening
 
     def cov(self, basis: Array) -> Array:
         """Return the covariance outside the basis, (P, P)."""

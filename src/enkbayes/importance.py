@@ -12,12 +12,14 @@ that are all close to 1 is noise.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 
-from enkbayes.arrays import like, row_slices, to_numpy
+from enkbayes.arrays import Array, like, namespace, row_slices, to_numpy
+from enkbayes.ensemble import AffineEnsemble
 from enkbayes.posterior import Posterior
 from enkbayes.problem import Problem
 
@@ -25,20 +27,34 @@ GROUP = 250  # draws whose logits are held at a time
 
 
 def log_weights(problem: Problem, posterior: Posterior, draws: int, seed: int) -> np.ndarray[Any, Any]:
-    """Return the log importance weights (draws,) of fresh draws from the posterior's Gaussian.
+    """Return the log importance weights (draws,) of fresh draws from the fitted Gaussian.
 
     Their average weight is the evidence when the Gaussian spans all parameters; otherwise they are known up to a
     factor, which is all that the two figures below need.
     """
-    ensemble = posterior.ensemble
-    z = np.random.default_rng((seed, 3)).standard_normal((draws, ensemble.freedom))
-    volume = ensemble.log_volume
-    parts = []
-    for rows in row_slices(draws, GROUP):
-        theta = ensemble.place(like(z[rows], ensemble.mean))
-        log_q = -np.sum(z[rows] ** 2, axis=1) / 2 - ensemble.freedom / 2 * math.log(2 * math.pi) - volume
-        parts.append(to_numpy(problem.prior.log_density(theta) - problem.loss(theta)).astype(np.float64) - log_q)
-    return np.concatenate(parts)
+    fitted = posterior.fitted
+    z = np.random.default_rng((seed, 3)).standard_normal((draws, fitted.freedom))
+    return np.asarray(to_numpy(log_ratio(problem, fitted)(like(z, fitted.mean))), dtype=np.float64)
+
+
+def log_ratio(problem: Problem, ensemble: AffineEnsemble) -> Callable[[Array], Array]:
+    """Return the function z (j, freedom) -> log p(data | theta) + log prior(theta) - log q(theta), (j,), of theta =
+    ensemble.place(z).
+
+    q is the Gaussian N(mean, cov) of the ensemble and z are its whitened coordinates.
+    """
+    xp = namespace(ensemble.mean)
+    constant = ensemble.freedom / 2 * math.log(2 * math.pi) + ensemble.log_volume
+
+    def ratio(z: Array) -> Array:
+        parts = []
+        for rows in row_slices(int(z.shape[0]), GROUP):
+            theta = ensemble.place(z[rows, :])
+            posterior = problem.prior.log_density(theta) - problem.loss(theta)
+            parts.append(posterior + xp.sum(z[rows, :] ** 2, axis=1) / 2 + constant)
+        return xp.concat(parts)
+
+    return ratio
 
 
 def effective_share(log_weights: np.ndarray[Any, Any]) -> float:
@@ -51,11 +67,20 @@ def effective_share(log_weights: np.ndarray[Any, Any]) -> float:
     return float(w.sum() ** 2 / np.sum(w**2) / len(w))
 
 
-def tail_shape(log_weights: np.ndarray[Any, Any]) -> float:
-    """Return k-hat by ArviZ, NaN where it is not installed."""
-    if find_spec("arviz") is None:
-        return math.nan
-    import arviz
+def smoothed(log_weights: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], float]:
+    """Return the log weights with their tail replaced by that of a fitted Pareto law, and its shape k-hat, by ArviZ.
 
-    psis = getattr(arviz, "psislw", None)
-    return math.nan if psis is None else float(psis(log_weights.copy())[1])
+    The weights keep their scale, so that their average is still the evidence. Where ArviZ is not installed they come
+    back as they are, with NaN.
+    """
+    psis = None
+    if find_spec("arviz") is not None:
+        import arviz
+
+        psis = getattr(arviz, "psislw", None)
+    if psis is None:
+        return log_weights, math.nan
+    with np.errstate(over="ignore"):  # of weights that differ by hundreds of orders of magnitude
+        smooth, k_hat = psis(log_weights.copy())
+    least = int(np.argmin(log_weights))  # smoothing touches the largest weights only, so this one tells the scale
+    return np.asarray(smooth + (log_weights[least] - smooth[least])), float(k_hat)

@@ -116,7 +116,6 @@ def test_a_small_ensemble_says_what_it_does_not_span():
         assert "fitted in all 30 directions" in eb.run(problem, sampler, particles=10).info.message
 
 
-
 def test_many_classes_and_few_directions():
     """More classes than coordinates: no K x K matrix for each datum, and the same numbers as the other form."""
     rng = np.random.default_rng(0)

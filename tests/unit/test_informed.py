@@ -113,6 +113,7 @@ def test_draws_and_density_of_a_law_with_complement_agree(softmax):
     z = np.random.default_rng(0).standard_normal((3, ensemble.freedom))
     root = ensemble.place(np.eye(ensemble.freedom)) - ensemble.mean  # rows: images of the axes
     np.testing.assert_allclose(root.T @ root, ensemble.cov, atol=1e-10)
+    np.testing.assert_allclose(ensemble.variances, np.diag(ensemble.cov), atol=1e-10)
     np.testing.assert_allclose(ensemble.place(z), ensemble.mean + z @ root, atol=1e-10)
     assert ensemble.log_volume == pytest.approx(np.linalg.slogdet(ensemble.cov)[1] / 2, abs=1e-8)
 
@@ -216,6 +217,18 @@ def test_a_law_with_complement_survives_the_disk(softmax, tmp_path):
     again = eb.load(tmp_path / "m.safetensors")
     np.testing.assert_array_equal(again.predict_proba(features), posterior.predict_proba(features))
     np.testing.assert_array_equal(again.theta, posterior.theta)
+
+
+def test_trust_and_polish_take_a_structured_covariance(binary):
+    problem, features = binary
+    posterior = law(problem, 10, particles=30)
+    figures = posterior.trust(problem)
+    full = eb.run(problem, eb.MeanField(), particles=30)
+    assert figures.spanned == figures.parameters == 61
+    assert figures.informed == pytest.approx(full.trust(problem).informed, rel=0.05)
+    polished = eb.polish(problem, posterior, 5)
+    assert polished.theta.shape == (30, 61)
+    assert polished.predict_proba(features).shape == (300, 2)
 
 
 def test_a_run_in_pieces_ends_where_one_run_ends(softmax):

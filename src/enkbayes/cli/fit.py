@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -67,7 +66,7 @@ def fit(
     features = preprocessing.transform(table)
     with warnings_as_notes(speech):
         classifier.fit(features, labels)
-    trust = classifier.assess(features, labels)
+    trust = classifier.trust_
     # whether someone watched is no property of the model
     classifier.set_params(progress=False).save(out, preprocessing=preprocessing.to_json())
     for name, reason in preprocessing.left_out:
@@ -75,7 +74,7 @@ def fit(
     for note in preprocessing.notes:
         speech.note(note)
     facts = _facts(classifier, preprocessing, table.rows) | {
-        "trust": asdict(trust),
+        "trust": trust.to_json() | {"sentence": trust.sentence},
         "seconds": time.perf_counter() - started,
         "file": str(out),
     }

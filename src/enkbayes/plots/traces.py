@@ -43,7 +43,7 @@ class Trace:
         With the problem, residuals that the sampler does not know are computed from the particles' own averages: one
         pass over the data for each of them.
         """
-        rows = [(s.steps, _residual(s, problem), float(np.sum(to_numpy(s.ensemble.basis) ** 2))) for s in states]
+        rows = [(s.steps, _residual(s, problem), float(np.sum(to_numpy(s.ensemble.variances)))) for s in states]
         steps, residual, spread = np.asarray(rows, dtype=np.float64).reshape(-1, 3).T
         if len(steps) == 0:
             raise ValueError("there are no states; pass those of eb.iterate, each of which is there only once")
