@@ -20,7 +20,7 @@ from enkbayes.nets.deep_ensemble import (  # noqa: E402
     small_network,
 )
 
-QUICK = DeepEnsemble(members=3, steps=60, batch_size=32)
+QUICK = DeepEnsemble(members=3, steps=50, batch_size=32)
 
 
 def moons(seed=0):
@@ -31,7 +31,7 @@ def moons(seed=0):
 def trained():
     """The paper's network on its 2-D data."""
     x, y = moons()
-    method = DeepEnsemble(steps=400, batch_size=100)
+    method = DeepEnsemble(steps=250, batch_size=100)
     return x, y, method.fit_network(lambda: small_network(2, (20, 20, 50), 1), x, y)
 
 
@@ -139,13 +139,13 @@ def test_as_a_method_it_takes_the_prior_of_the_problem():
 
     def sure(precision):
         problem = eb.Problem.create(x, y, weight_prior(4, 3, precision), intercept=100.0)
-        committee = replace(QUICK, steps=200).fit(problem)
+        committee = replace(QUICK, steps=120).fit(problem)
         return np.mean(committee.predict_uncertainty(x).confidence), committee
 
     wide, committee = sure(0.1)
     narrow, _ = sure(20.0)
     assert narrow < 0.8
-    assert wide > 0.95
+    assert wide > 0.9
     assert np.mean(committee.predict_proba(x).argmax(1) == y) > 0.95
     weight, bias, *_ = committee.networks[0].parameters()
     assert weight.shape == (50, 4)
@@ -202,7 +202,7 @@ def test_a_loader_is_as_good_as_an_array():
     torch.manual_seed(7)
     expected = torch.rand(3)
     torch.manual_seed(7)
-    committee = replace(QUICK, steps=150).fit_network(lambda: small_network(2, (20,), 1), loader)
+    committee = replace(QUICK, steps=100).fit_network(lambda: small_network(2, (20,), 1), loader)
     torch.testing.assert_close(torch.rand(3), expected)
     assert np.mean(committee.predict_proba(x).argmax(1) == y) > 0.85
     proba = committee.sample_proba(x)
@@ -256,7 +256,7 @@ def test_the_paper_s_optimiser():
     def sgd(parameters):
         return torch.optim.SGD(parameters, lr=0.1, momentum=0.9)
 
-    committee = replace(QUICK, steps=150).fit_network(lambda: small_network(2, (20,), 1), x, y, optimiser=sgd)
+    committee = replace(QUICK, steps=100).fit_network(lambda: small_network(2, (20,), 1), x, y, optimiser=sgd)
     assert np.mean(committee.predict_proba(x).argmax(1) == y) > 0.85
 
 

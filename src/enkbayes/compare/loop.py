@@ -155,12 +155,14 @@ def _monte_carlo_error(predictor: Predictor, features: Vector) -> float:
     members: the two differ by twice the error of the average over all.
     """
     members, classes = np.shape(predictor.sample_proba(features[:1]))[::2]
+    if members == 1:
+        return 0.0  # a point estimate is not sampled
     gaps = []
     for rows in row_slices(len(features), max(1, HELD // (members * classes))):
         proba = _numbers(predictor.sample_proba(features[rows]))
         half = members // 2
         gaps.append(np.abs(proba[:half].mean(axis=0) - proba[half:].mean(axis=0)) / 2)
-    return float(np.mean(np.concatenate(gaps))) if members > 1 else math.nan
+    return float(np.mean(np.concatenate(gaps)))
 
 
 def _trial(
