@@ -59,7 +59,7 @@ class ALDI:
     """
 
     ds: float = 0.1
-    max_steps: int = 400
+    max_steps: int = 200
     correction: bool = True
 
     def __post_init__(self) -> None:
