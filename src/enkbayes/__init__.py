@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from enkbayes.advice import Advice, advise
 from enkbayes.ensemble import AffineEnsemble
+from enkbayes.evidence import Evidence, log_evidence
 from enkbayes.gaussian import Gaussian
 from enkbayes.informed import reduce_to_data
 from enkbayes.likelihoods import Bernoulli, Categorical, Normal
@@ -41,6 +42,7 @@ __all__ = [
     "Categorical",
     "EnsembleClassifier",
     "Equilibrium",
+    "Evidence",
     "Gaussian",
     "Homotopy",
     "Info",
@@ -56,6 +58,7 @@ __all__ = [
     "advise",
     "iterate",
     "load",
+    "log_evidence",
     "polish",
     "reduce_to_data",
     "run",

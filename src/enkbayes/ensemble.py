@@ -22,6 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from enkbayes.arrays import Array, epsilon, like, namespace
 from enkbayes.complement import Complement
@@ -95,7 +96,7 @@ class AffineEnsemble:
         """The number of particles J."""
         return int(self.points.shape[0])
 
-    @property
+    @cached_property
     def theta(self) -> Array:
         """The particles (J, P)."""
         inside = self.mean + self.points @ self.basis.mT

@@ -161,7 +161,11 @@ def _decode_complement(header: dict[str, Any], tensors: Tensors, linear: LinearM
     shapes = left.shape in ((D,), (D, D)) and right.shape == (K, K) and k.shape == (D * K,)
     if not shapes or tightening.shape != tensors["basis"].shape[1:] or seed < 0:
         raise ValueError("the complement's tensors do not fit the parameters and the basis")
-    if not all(np.all(np.isfinite(x)) for x in (left, right, k, tightening)) or np.any(k <= 0):
+    if (
+        not all(np.all(np.isfinite(x)) for x in (left, right, k, tightening))
+        or np.any(k <= 0)
+        or np.any(tightening <= 0)
+    ):
         raise ValueError("the complement's tensors contain NaN, infinite or negative values")
     return Complement(Frame(left, right, linear.intercept), k, tightening, seed)
 

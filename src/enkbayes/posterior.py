@@ -76,6 +76,19 @@ class Uncertainty:
     epistemic: Array
     confidence: Array
 
+    @classmethod
+    def of_members(cls, proba: Array) -> Uncertainty:
+        """Return the uncertainty of predictions (J, n, K) that are averaged with equal weights.
+
+        >>> Uncertainty.of_members(np.asarray([[[1.0, 0.0]], [[0.0, 1.0]]])).epistemic.round(4).tolist()
+        [0.6931]
+        """
+        xp = namespace(proba)
+        average, aleatoric = xp.mean(proba, axis=0), xp.mean(_entropy(proba), axis=0)
+        # not negative but for round-off
+        epistemic = xp.maximum(_entropy(average) - aleatoric, xp.zeros_like(aleatoric))
+        return cls(aleatoric + epistemic, aleatoric, epistemic, xp.max(average, axis=-1))
+
 
 @dataclass(frozen=True, eq=False)
 class Posterior:

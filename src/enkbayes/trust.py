@@ -36,7 +36,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from enkbayes.arrays import epsilon, like, row_slices, to_numpy
+from enkbayes.arrays import epsilon, row_slices, to_numpy
 from enkbayes.ensemble import AffineEnsemble
 from enkbayes.importance import effective_share, log_weights, smoothed
 from enkbayes.logits import LinearLogits
@@ -53,7 +53,6 @@ SLOW, MOVING = 0.1, 0.3  # drift of polished particles
 DRAWS = (4_000, 40_000)
 WORK, ROOM = 1e9, 2e7  # multiplications that the draws may cost, numbers that they may hold
 LINK = 30  # multiplications that the likelihood of one logit costs
-TRACE = 500  # draws whose average is a trace
 SKETCH = 2000  # rank up to which it is counted
 
 
@@ -238,14 +237,12 @@ def shift(weights: np.ndarray[Any, Any], informed: float) -> float:
 
 
 def informed_directions(problem: Problem, fitted: AffineEnsemble) -> float:
-    """Return gamma = tr(I - P P0^{-1}) over the directions that the Gaussian spans; with a complement the trace is an
-    average over draws.
-    """
+    """Return gamma = tr(I - P P0^{-1}) over the directions that the Gaussian spans."""
+    w = np.diag(to_numpy(problem.prior_moments(fitted).S))
     if fitted.complement is None:
-        return fitted.rank - float(np.sum(to_numpy(problem.prior_moments(fitted).spectrum[0])))
-    z = like(np.random.default_rng(0).standard_normal((TRACE, fitted.freedom)), fitted.mean)
-    u = to_numpy(problem.prior.whiten((fitted.place(z) - fitted.mean).mT))
-    return fitted.freedom - float(np.sum(u**2)) / TRACE
+        return fitted.rank - float(np.sum(w))
+    variance, tightening = (to_numpy(x) for x in (fitted.complement.variance, fitted.complement.tightening))
+    return fitted.freedom - float(np.sum(w) + np.sum(variance) - tightening @ w)
 
 
 def data_rank(problem: Problem) -> int | None:

@@ -122,3 +122,10 @@ def test_softmax_curvature_for_wide_logits_is_the_slope_of_the_energy():
         )
         slope = float(up.loss - down.loss) / (2 * h)
         assert slope == pytest.approx(np.sum(problem.moments(ensemble, closure).S * direction), rel=2e-2)
+
+
+def test_predicted_probabilities_are_never_above_one():
+    from enkbayes.likelihoods import Bernoulli
+
+    p = Bernoulli().predictive(np.linspace(30, 300, 1000), np.full((1000, 1), 0.1))
+    assert p.max() <= 1

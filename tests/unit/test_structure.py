@@ -33,6 +33,7 @@ LAYERS = [
     "importance",
     "polish",
     "evidence",
+    "propagation",
     "empirical_bayes",
     "trust",
     "baselines",

@@ -47,6 +47,9 @@ class Likelihood(Protocol):
     def slope(self, logits: Array, targets: Array, weights: Array | None) -> Array:
         """Return dPsi/dz of each particle's logits: (n, J) from logits (n, J)."""
 
+    def terms(self, logits: Array, targets: Array) -> Array:
+        """Return what each datum adds to the Psi of each particle, (n, J), from logits (n, J)."""
+
     def curvature(self, logits: Array, weights: Array | None) -> Array:
         """Return d2Psi/dz2 of each datum's logits: (n,) from logits (n,), (n, K, K) from logits (n, K)."""
 

@@ -48,8 +48,12 @@ class Bernoulli:
 
     def loss(self, logits: Array, targets: Array, weights: Array | None) -> Array:
         """Return Psi (J,) of logits (n, J)."""
-        terms = softplus(logits) - targets[:, None] * logits
+        terms = self.terms(logits, targets)
         return namespace(logits).sum(terms if weights is None else weights[:, None] * terms, axis=0)
+
+    def terms(self, logits: Array, targets: Array) -> Array:
+        """Return what each datum adds to Psi, (n, J) for logits (n, J)."""
+        return softplus(logits) - targets[:, None] * logits
 
     def slope(self, logits: Array, targets: Array, weights: Array | None) -> Array:
         """Return y - d (n, J) for logits (n, J)."""
@@ -69,4 +73,5 @@ class Bernoulli:
         """Return E of the class probabilities (n, 2) for Gaussian logits."""
         xp = namespace(V)
         v = xp.sum(V * V, axis=1)
-        return xp.stack([gauss_logit(-mean_logits, v)[0], gauss_logit(mean_logits, v)[0]], axis=-1)
+        p = xp.stack([gauss_logit(-mean_logits, v)[0], gauss_logit(mean_logits, v)[0]], axis=-1)
+        return xp.minimum(p, xp.ones_like(p))  # the rule's weights add up to 1 within round-off only

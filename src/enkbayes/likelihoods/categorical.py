@@ -79,10 +79,13 @@ class Categorical:
 
     def loss(self, logits: Array, targets: Array, weights: Array | None) -> Array:
         """Return Psi (J,) of logits (n, J, K)."""
+        terms = self.terms(logits, targets)
+        return namespace(logits).sum(terms if weights is None else weights[:, None] * terms, axis=0)
+
+    def terms(self, logits: Array, targets: Array) -> Array:
+        """Return what each datum adds to Psi, (n, J) for logits (n, J, K)."""
         xp = namespace(logits)
-        log_sum = softmax(logits)[1]
-        terms = log_sum - xp.sum(logits * _one_hot(targets, logits)[:, None, :], axis=-1)
-        return xp.sum(terms if weights is None else weights[:, None] * terms, axis=0)
+        return softmax(logits)[1] - xp.sum(logits * _one_hot(targets, logits)[:, None, :], axis=-1)
 
     def slope(self, logits: Array, targets: Array, weights: Array | None) -> Array:
         """Return p - t (n, J, K) for logits (n, J, K)."""

@@ -57,8 +57,12 @@ class Normal:
 
     def loss(self, logits: Array, targets: Array, weights: Array | None) -> Array:
         """Return Psi (J,) of logits (n, J)."""
-        terms = ((logits - targets[:, None]) ** 2 / self.variance + math.log(2 * math.pi * self.variance)) / 2
+        terms = self.terms(logits, targets)
         return namespace(logits).sum(terms if weights is None else weights[:, None] * terms, axis=0)
+
+    def terms(self, logits: Array, targets: Array) -> Array:
+        """Return what each datum adds to Psi, (n, J) for logits (n, J)."""
+        return ((logits - targets[:, None]) ** 2 / self.variance + math.log(2 * math.pi * self.variance)) / 2
 
     def slope(self, logits: Array, targets: Array, weights: Array | None) -> Array:
         """Return (z - d) / variance (n, J) for logits (n, J)."""
