@@ -32,7 +32,7 @@ from golden.make_nuts import real_problem  # noqa: E402
 from golden.make_truth import NAMES, inputs  # noqa: E402
 from oracles.problems import method_problem  # noqa: E402
 
-SIZES = (20, 50, 200)
+SIZES = (20, 50, 200, 1000)
 SWEEPS = 20
 SAMPLERS = {"equilibrium": eb.Equilibrium(), "mean-field": eb.MeanField()}
 REAL = {"breast cancer": "breast_cancer", "wine": "wine"}

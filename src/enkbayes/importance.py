@@ -12,7 +12,7 @@ that are all close to 1 is noise.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from typing import Any
 
@@ -33,8 +33,8 @@ def log_weights(problem: Problem, posterior: Posterior, draws: int, seed: int) -
     factor, which is all that the two figures below need.
     """
     fitted = posterior.fitted
-    z = np.random.default_rng((seed, 3)).standard_normal((draws, fitted.freedom))
-    return np.asarray(to_numpy(log_ratio(problem, fitted)(like(z, fitted.mean))), dtype=np.float64)
+    ratio = log_ratio(problem, fitted)(_standard(draws, fitted, seed))
+    return np.asarray(to_numpy(ratio), dtype=np.float64)
 
 
 def log_ratio(problem: Problem, ensemble: AffineEnsemble) -> Callable[[Array], Array]:
@@ -55,6 +55,22 @@ def log_ratio(problem: Problem, ensemble: AffineEnsemble) -> Callable[[Array], A
         return xp.concat(parts)
 
     return ratio
+
+
+def weighted_draws(
+    problem: Problem, posterior: Posterior, draws: int, columns: Sequence[int], *, seed: int = 0
+) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Return some columns of fresh draws from the fitted Gaussian, (draws, c), and their log weights, smoothed."""
+    fitted = posterior.fitted
+    z = _standard(draws, fitted, seed)
+    theta = to_numpy(fitted.place(z))[:, list(columns)]
+    weights = np.asarray(to_numpy(log_ratio(problem, fitted)(z)), dtype=np.float64)
+    return np.asarray(theta, dtype=np.float64), smoothed(weights)[0]
+
+
+def _standard(draws: int, fitted: AffineEnsemble, seed: int) -> Array:
+    """Return standard coordinates (draws, freedom) of fresh draws."""
+    return like(np.random.default_rng((seed, 3)).standard_normal((draws, fitted.freedom)), fitted.mean)
 
 
 def effective_share(log_weights: np.ndarray[Any, Any]) -> float:
