@@ -1,4 +1,4 @@
-"""What a fitted classifier offers after its fit: how far to trust it, and polish to the exact posterior."""
+"""What a fitted classifier offers after its fit: trust, evidence, and polish to the exact posterior."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any, Self
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from enkbayes.empirical_bayes import Tuning
+from enkbayes.evidence import Evidence, log_evidence
 from enkbayes.polish import polish
 from enkbayes.posterior import Posterior
 from enkbayes.problem import Problem
@@ -21,7 +23,10 @@ class Aftercare:
     problem_: Problem
     classes_: np.ndarray[Any, Any]
     progress: bool
+    prior_precision: Any
+    tuning_: Tuning
     _trust: Trust | None
+    _evidence: Evidence | None
     _problem: Callable[..., Problem]
     _features: Callable[[Any], Any]
     _seed: Callable[[], int]
@@ -33,6 +38,28 @@ class Aftercare:
         if self._trust is None:
             self._trust = assess(self._asked("trust_ weighs the posterior"), self.posterior_)
         return self._trust
+
+    @property
+    def evidence_(self) -> Evidence:
+        """The log evidence of the last fit with its method and error bar; found when first asked for."""
+        check_is_fitted(self)
+        if self._evidence is None:
+            self._evidence = log_evidence(self._asked("the evidence is found"), self.posterior_)
+        return self._evidence
+
+    @property
+    def log_evidence_(self) -> float:
+        """The log evidence log p(y | X, model): compare models of the same data by it.
+
+        >>> import enkbayes as eb
+        >>> from sklearn.datasets import load_breast_cancer
+        >>> from sklearn.preprocessing import scale
+        >>> X, y = load_breast_cancer(return_X_y=True)
+        >>> sensible, absurd = (eb.EnsembleClassifier(prior_precision=p).fit(scale(X), y) for p in (1.0, 1e4))
+        >>> sensible.log_evidence_ > absurd.log_evidence_ + 100
+        True
+        """
+        return self.evidence_.value
 
     def assess(self, X: Any, y: Any, sample_weight: Any = None) -> Trust:
         """Return how far to trust the posterior of a `fit` to these very data: a verdict, what to do, and figures.
@@ -46,6 +73,8 @@ class Aftercare:
         ('usable', 'usable')
         """
         problem = self._problem(self._features(X), np.asarray(y), self.classes_, sample_weight)
+        if isinstance(self.prior_precision, str):  # the prior is the one that was chosen in the fit
+            problem = problem.with_prior(self._asked("trust is judged").prior)
         return assess(problem, self.posterior_)
 
     def polish(self, sweeps: int = 20) -> Self:
@@ -59,7 +88,7 @@ class Aftercare:
         """
         problem = self._asked("polish moves the particles")
         self.posterior_ = polish(problem, self.posterior_, sweeps, seed=self._seed(), progress=self.progress)
-        self._trust = None
+        self._trust = self._evidence = None
         return self
 
     def _asked(self, purpose: str) -> Problem:

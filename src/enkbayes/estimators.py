@@ -10,11 +10,13 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from enkbayes.aftercare import Aftercare
+from enkbayes.empirical_bayes import parameter_groups, tune_prior
 from enkbayes.fingerprint import fingerprint
 from enkbayes.header import Artefact
 from enkbayes.labels import announced
@@ -47,7 +49,8 @@ class EnsembleClassifier(Aftercare, ClassifierMixin, BaseEstimator):  # type: ig
     prior_precision : float, array (D,) or array (D, D)
         Inverse variance of the weights' Gaussian prior: one number, one for each feature, or the inverse covariance
         between features. With prior_mean=0 the most probable weights are those of `LogisticRegression(C=1 /
-        prior_precision)`, up to the intercept's weak prior. "auto" is reserved.
+        prior_precision)`, up to the intercept's weak prior. "auto" chooses one number, or one for each of
+        `prior_groups`, under which the data are most probable (`enkbayes.tune_prior`); the intercept's stays.
     prior_mean : float, array (D,) or array (D, K)
         Mean of the weights' prior.
     fit_intercept : bool
@@ -61,6 +64,8 @@ class EnsembleClassifier(Aftercare, ClassifierMixin, BaseEstimator):  # type: ig
         Inverse variance of the intercept's own prior, weak by default (standard deviation 10).
     progress : bool
         Show a progress bar.
+    prior_groups : array (D,), optional
+        With prior_precision="auto": a label for each feature; features with the same label share a precision.
     sweeps : int
         Sweeps of `polish` after the fit: they move the particles from the fitted Gaussian to the exact posterior.
 
@@ -71,6 +76,8 @@ class EnsembleClassifier(Aftercare, ClassifierMixin, BaseEstimator):  # type: ig
         The particles and everything known about them; `posterior_.info` tells how the run went.
     n_iter_ : int
         Steps of the last run.
+    prior_precision_ : float or array
+        The prior precision in use; with "auto" the chosen one, and `tuning_` tells how it was found.
     n_features_in_ : int
     feature_names_in_ : array (D,)
         Only when X had text column names.
@@ -113,6 +120,7 @@ class EnsembleClassifier(Aftercare, ClassifierMixin, BaseEstimator):  # type: ig
         intercept_precision: float = 0.01,
         progress: bool = False,
         sweeps: int = 0,
+        prior_groups: Any = None,
     ) -> None:
         self.sampler = sampler
         self.particles = particles
@@ -124,6 +132,7 @@ class EnsembleClassifier(Aftercare, ClassifierMixin, BaseEstimator):  # type: ig
         self.intercept_precision = intercept_precision
         self.progress = progress
         self.sweeps = sweeps
+        self.prior_groups = prior_groups
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> EnsembleClassifier:
         """Fit to features X (N, D), dense or sparse, and labels y (N,); forgets earlier fits.
@@ -135,7 +144,7 @@ class EnsembleClassifier(Aftercare, ClassifierMixin, BaseEstimator):  # type: ig
         classes = np.unique(y)
         if len(classes) < 2:
             raise ValueError(f"labels have only one class, {classes[0]}; expected two or more classes")
-        problem, sampler = self._problem(X, y, classes, sample_weight), self._sampler()
+        problem, sampler = self._tuned(self._problem(X, y, classes, sample_weight)), self._sampler()
         if self.particles <= problem.dim and not getattr(sampler, "informed", False):
             warnings.warn(
                 f"{self.particles} particles span {self.particles - 1} of {problem.dim} parameters, and the weights "
@@ -163,7 +172,9 @@ class EnsembleClassifier(Aftercare, ClassifierMixin, BaseEstimator):  # type: ig
         check_classification_targets(y)
         known = announced(y, classes, None if first else self.classes_)
         problem, before = self._problem(X, y, known, sample_weight), ""
-        if not first:
+        if first:
+            problem = self._tuned(problem)
+        else:
             ensemble = self.posterior_.ensemble.to(problem.prior.mean)
             problem, before = (
                 problem.with_prior(replace(self.posterior_, ensemble=ensemble).law),
@@ -222,11 +233,6 @@ class EnsembleClassifier(Aftercare, ClassifierMixin, BaseEstimator):  # type: ig
             clf.feature_names_in_ = np.asarray(artefact.estimator["feature_names"], dtype=object)
         return clf._remember(artefact.posterior, artefact.fingerprint, artefact.trust)
 
-    @property
-    def log_evidence_(self) -> float:
-        """The log evidence, once this version computes it."""
-        raise AttributeError("log_evidence_ is not available in this version; compare models by held-out log loss")
-
     def __getstate__(self) -> dict[str, Any]:
         """Leave the training data out of pickles."""
         return {name: value for name, value in super().__getstate__().items() if name != "problem_"}
@@ -251,17 +257,28 @@ class EnsembleClassifier(Aftercare, ClassifierMixin, BaseEstimator):  # type: ig
 
     def _problem(self, X: Any, y: Array, classes: Array, weights: Any) -> Problem:
         """Return the problem with the prior that the parameters describe."""
-        if isinstance(self.prior_precision, str):
-            raise ValueError(
-                f"prior_precision={self.prior_precision!r} is not available in this version; pass a number, "
-                'for example the best of a GridSearchCV over prior_precision with scoring="neg_log_loss"'
-            )
+        if isinstance(self.prior_precision, str) and self.prior_precision != "auto":
+            raise ValueError(f'prior_precision is {self.prior_precision!r}; expected a number, an array, or "auto"')
         if not self.intercept_precision > 0:
             raise ValueError(f"intercept_precision is {self.intercept_precision}; expected a positive number")
         outputs = None if len(classes) == 2 else len(classes)
-        prior = weight_prior(X.shape[1], outputs, self.prior_precision, self.prior_mean)
+        precision = 1.0 if isinstance(self.prior_precision, str) else self.prior_precision
+        prior = weight_prior(X.shape[1], outputs, precision, self.prior_mean)
         intercept = 1 / self.intercept_precision if self.fit_intercept else None
         return Problem.create(X, y, prior, intercept=intercept, weights=weights, classes=classes)
+
+    def _tuned(self, problem: Problem) -> Problem:
+        """Return the problem with the prior that its data choose, if they are asked to."""
+        if not isinstance(self.prior_precision, str):
+            self.prior_precision_ = self.prior_precision
+            return problem
+        linear = problem.model.map  # type: ignore[union-attr]
+        problem, self.tuning_ = tune_prior(problem, parameter_groups(linear, self.prior_groups))
+        if not self.tuning_.converged:
+            warnings.warn(self.tuning_.message, ConvergenceWarning, stacklevel=3)
+        precisions = 1 / np.asarray(problem.prior.cov)[: linear.features * (linear.outputs or 1) : linear.outputs or 1]
+        self.prior_precision_ = float(precisions[0]) if self.prior_groups is None else precisions
+        return problem
 
     def _warm_theta(self, problem: Problem, sampler: Sampler) -> Array | None:
         """Return the particles of the fit before, if they fit this problem."""
@@ -287,7 +304,7 @@ class EnsembleClassifier(Aftercare, ClassifierMixin, BaseEstimator):  # type: ig
 
     def _remember(self, posterior: Posterior, data: str | None, trust: Trust | None = None) -> EnsembleClassifier:
         self.posterior_ = posterior
-        self._trust = trust
+        self._trust, self._evidence = trust, None
         self.classes_ = np.asarray(posterior.classes)
         self.n_iter_ = posterior.info.steps
         self.fingerprint_ = data

@@ -80,7 +80,10 @@ def fit(
         speech.note(f"column {name!r} {reason}; it is left out")
     for note in preprocessing.notes:
         speech.note(note)
+    if isinstance(classifier.prior_precision, str):
+        speech.note(classifier.tuning_.message)
     facts = _facts(classifier, preprocessing, table.rows) | {
+        "prior_precision": classifier.prior_precision_,
         "trust": trust.to_json() | {"sentence": trust.sentence},
         "seconds": time.perf_counter() - started,
         "file": str(out),
