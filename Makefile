@@ -18,6 +18,7 @@ test: .venv/.test
 bench: .venv/.test
 	$(BIN)/python benchmarks/step_control.py
 	$(BIN)/python benchmarks/sequential.py
+	$(BIN)/python benchmarks/predictive.py
 	$(BIN)/python benchmarks/informed.py
 
 clean:

@@ -8,6 +8,7 @@ from enkbayes.evidence import Evidence, log_evidence
 from enkbayes.gaussian import Gaussian
 from enkbayes.informed import reduce_to_data
 from enkbayes.likelihoods import Bernoulli, Categorical, Normal
+from enkbayes.polish import polish
 from enkbayes.posterior import Info, Posterior, Uncertainty
 from enkbayes.problem import Problem
 from enkbayes.run import iterate, run
@@ -58,6 +59,7 @@ __all__ = [
     "iterate",
     "load",
     "log_evidence",
+    "polish",
     "reduce_to_data",
     "run",
     "save",

@@ -131,6 +131,15 @@ class Complement:
         inside = xi @ B
         return self.frame.parameters((xi - inside @ B.mT) * xp.sqrt(self.variance)), inside
 
+    def locate(self, basis: Array, parameters: Array) -> Array:
+        """Return xi (J, P) of parameters (J, P) relative to the mean of the law, as `place` makes them, basis included:
+        xi = y + B (tightening^{1/2} - 1) B' y for y = k^{-1/2} w.
+        """
+        xp = namespace(basis)
+        B = self.directions(basis)
+        y = self.frame.coordinates(parameters) / xp.sqrt(self.variance)
+        return y + ((y @ B) * (xp.sqrt(self.tightening) - 1)) @ B.mT
+
     def draws(self, basis: Array, size: int) -> Array:
         """Return the part of `size` particles outside the basis, (size, P), always the same."""
         xi = np.random.default_rng((self.seed, 5)).standard_normal((size, basis.shape[0]))

@@ -13,10 +13,8 @@ the default, seed 0, falls most). NLL improves for three of the six and worsens 
 from __future__ import annotations
 
 import base64
-import itertools
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,13 +22,13 @@ from typing import Any
 import numpy as np
 
 from enkbayes import metrics, plots
+from enkbayes.datasets import Moons, one_thread, require_torch, tensor, train_network
 from enkbayes.tables import replacing
 
 Vector = np.ndarray[Any, Any]
 Predict = Callable[[Vector], Vector]
 """Inputs (n, 2) -> probability of class 1, (n,)."""
 
-TRAIN, TEST = 70, 30
 FAR = 100.0
 """Distance, in units of the data, at which far-field confidence is measured; the moons are about 3 wide."""
 
@@ -55,28 +53,6 @@ class DemoResult:
     picture: Path
     report: Path
     seconds: float
-
-
-@dataclass(frozen=True, eq=False)
-class Moons:
-    """Two interleaved half circles with noise: 70 points to train on, 30 to test."""
-
-    train: Vector
-    train_labels: Vector
-    test: Vector
-    test_labels: Vector
-
-    @classmethod
-    def make(cls, seed: int) -> Moons:
-        """Return the points of a seed.
-
-        >>> Moons.make(0).train.shape, Moons.make(0).test.shape
-        ((70, 2), (30, 2))
-        """
-        from sklearn.datasets import make_moons
-
-        points, labels = make_moons(TRAIN + TEST, noise=0.2, random_state=seed)
-        return cls(points[:TRAIN], labels[:TRAIN], points[TRAIN:], labels[TRAIN:])
 
 
 def run_demo(
@@ -110,44 +86,22 @@ def run_demo(
     return DemoResult(*scores, fit_steps, picture, report, time.perf_counter() - started)
 
 
-def train_network(moons: Moons, seed: int, steps: int, progress: Callable[[float], None]) -> Any:
-    """Return the paper's small network, trained."""
-    import torch
-    from torch import nn
-
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        sizes = (2, 20, 20, 50)
-        layers = [part for a, b in itertools.pairwise(sizes) for part in (nn.Linear(a, b), nn.ReLU())]
-        model = nn.Sequential(*layers, nn.Linear(50, 1))
-    x, d = _tensor(moons.train), _tensor(moons.train_labels)[:, None]
-    optimiser = torch.optim.SGD(model.parameters(), lr=3e-4, momentum=0.9, weight_decay=5e-4)
-    loss = nn.BCEWithLogitsLoss()
-    for step in range(steps):
-        optimiser.zero_grad()
-        loss(model(x), d).backward()
-        optimiser.step()
-        if step % 50 == 49:
-            progress((step + 1) / steps)
-    return model
-
-
 def predictors(model: Any, moons: Moons, seed: int) -> tuple[Predict, Predict, int]:
     """Return the trained network and its posterior as functions of inputs, and the steps the posterior took."""
     import torch
 
     from enkbayes.nets import BayesianHead
 
-    batches = [(_tensor(moons.train), torch.as_tensor(moons.train_labels))]
+    batches = [(tensor(moons.train), torch.as_tensor(moons.train_labels))]
     head = BayesianHead.fit(model, batches, prior_precision=0.5, seed=seed, progress=False)
 
     def mle(points: Vector) -> Vector:
         with torch.no_grad():
-            return np.asarray(torch.sigmoid(model(_tensor(points))[:, 0].double()))
+            return np.asarray(torch.sigmoid(model(tensor(points))[:, 0].double()))
 
     def posterior(points: Vector) -> Vector:
         with torch.no_grad():
-            return np.asarray(head(_tensor(points))[:, 1].double())
+            return np.asarray(head(tensor(points))[:, 1].double())
 
     return mle, posterior, head.posterior.info.steps
 
@@ -188,15 +142,6 @@ def write_report(path: Path, mle: DemoScores, posterior: DemoScores, picture: Pa
     return path
 
 
-def require_torch() -> Any:
-    """Return torch, or say how to install it."""
-    try:
-        import torch
-    except ImportError:
-        raise ImportError("the demo trains a network; install torch with pip install 'enkbayes[torch]'") from None
-    return torch
-
-
 def require_jinja() -> Any:
     """Return jinja2, or say how to install it."""
     try:
@@ -204,24 +149,6 @@ def require_jinja() -> Any:
     except ImportError:
         raise ImportError("reports need jinja2; install it with pip install 'enkbayes[plots]'") from None
     return jinja2
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Let torch use one thread: for so small a network more of them only wait for each other."""
-    torch = require_torch()
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-def _tensor(x: Vector) -> Any:
-    import torch
-
-    return torch.as_tensor(x, dtype=torch.float32)
 
 
 PAGE = """<!doctype html>

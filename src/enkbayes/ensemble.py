@@ -22,6 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from enkbayes.arrays import Array, epsilon, like, namespace
 from enkbayes.complement import Complement
@@ -95,7 +96,7 @@ class AffineEnsemble:
         """The number of particles J."""
         return int(self.points.shape[0])
 
-    @property
+    @cached_property
     def theta(self) -> Array:
         """The particles (J, P)."""
         inside = self.mean + self.points @ self.basis.mT
@@ -124,6 +125,19 @@ class AffineEnsemble:
             return self.mean + z @ self.basis.mT
         outside, inside = self.complement.place(self.basis, z)
         return self.mean + inside @ self.basis.mT + outside
+
+    def locate(self, theta: Array) -> Array:
+        """Return z (n, freedom) of theta (n, P): the inverse of `place`, within the span where there is no complement.
+
+        >>> import numpy as np
+        >>> ensemble = AffineEnsemble.factor(np.random.default_rng(0).standard_normal((5, 8)))
+        >>> bool(np.allclose(ensemble.locate(ensemble.theta), ensemble.points))
+        True
+        """
+        if self.complement is not None:
+            return self.complement.locate(self.basis, theta - self.mean)
+        u, s, vt = namespace(self.basis).linalg.svd(self.basis, full_matrices=False)
+        return ((theta - self.mean) @ u / s) @ vt
 
     @property
     def log_volume(self) -> float:

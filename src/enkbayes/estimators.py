@@ -14,22 +14,24 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from enkbayes.aftercare import Aftercare
 from enkbayes.fingerprint import fingerprint
 from enkbayes.header import Artefact
 from enkbayes.labels import announced
+from enkbayes.polish import polish
 from enkbayes.posterior import Posterior, Uncertainty
 from enkbayes.priors import weight_prior
 from enkbayes.problem import Problem
 from enkbayes.run import run
 from enkbayes.samplers import BY_NAME, FROM_PRIOR, MeanField, Sampler
 from enkbayes.storage import write
-from enkbayes.trust import Trust, assess
+from enkbayes.trust import Trust
 
 FLOATS = (np.float64, np.float32)
 Array = np.ndarray[Any, Any]
 
 
-class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class EnsembleClassifier(Aftercare, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Bayesian logistic regression: one logit for two classes, softmax for more, with an ensemble for the posterior.
 
     Scale the features first (`StandardScaler` in a pipeline): the prior has the same width for each of them.
@@ -59,6 +61,8 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Inverse variance of the intercept's own prior, weak by default (standard deviation 10).
     progress : bool
         Show a progress bar.
+    sweeps : int
+        Sweeps of `polish` after the fit: they move the particles from the fitted Gaussian to the exact posterior.
 
     Attributes
     ----------
@@ -74,6 +78,8 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         sha256 of the training data; `partial_fit` chains it over the batches.
     problem_ : Problem
         What the last fit was asked: data and prior, by reference. Files and pickles leave it out.
+    trust_ : Trust
+        How far to trust the posterior: a verdict, what to do, and the figures behind them. Files keep it.
 
     Examples
     --------
@@ -106,6 +112,7 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         warm_start: bool = False,
         intercept_precision: float = 0.01,
         progress: bool = False,
+        sweeps: int = 0,
     ) -> None:
         self.sampler = sampler
         self.particles = particles
@@ -116,6 +123,7 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.warm_start = warm_start
         self.intercept_precision = intercept_precision
         self.progress = progress
+        self.sweeps = sweeps
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> EnsembleClassifier:
         """Fit to features X (N, D), dense or sparse, and labels y (N,); forgets earlier fits.
@@ -186,19 +194,6 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         features = self._features(X)
         return self.posterior_.predict_uncertainty(features)
 
-    def assess(self, X: Any, y: Any, sample_weight: Any = None) -> Trust:
-        """Return how far to trust the posterior of a `fit` to these very data: a verdict, a sentence, and figures.
-
-        >>> from sklearn.datasets import load_wine
-        >>> from sklearn.preprocessing import scale
-        >>> X, y = load_wine(return_X_y=True)
-        >>> clf = EnsembleClassifier(random_state=0).fit(scale(X), y)
-        >>> clf.assess(scale(X), y).verdict in ("good", "usable", "do not trust")
-        True
-        """
-        features = self._features(X)
-        return assess(self._problem(features, np.asarray(y), self.classes_, sample_weight), self.posterior_)
-
     def save(self, path: str | Path, *, preprocessing: Mapping[str, Any] | None = None) -> None:
         """Write the fitted classifier to one `.safetensors` file; `enkbayes.load` reads it.
 
@@ -210,7 +205,7 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             "parameters": self.get_params(deep=False),
             "feature_names": None if names is None else names.tolist(),
         }
-        write(Artefact(self.posterior_, estimator, preprocessing, self.fingerprint_), path)
+        write(Artefact(self.posterior_, estimator, preprocessing, self.fingerprint_, trust=self._trust), path)
 
     @classmethod
     def from_artefact(cls, artefact: Artefact) -> EnsembleClassifier:
@@ -225,17 +220,12 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         clf.n_features_in_ = artefact.posterior.map.features
         if artefact.estimator["feature_names"] is not None:
             clf.feature_names_in_ = np.asarray(artefact.estimator["feature_names"], dtype=object)
-        return clf._remember(artefact.posterior, artefact.fingerprint)
+        return clf._remember(artefact.posterior, artefact.fingerprint, artefact.trust)
 
     @property
     def log_evidence_(self) -> float:
         """The log evidence, once this version computes it."""
         raise AttributeError("log_evidence_ is not available in this version; compare models by held-out log loss")
-
-    @property
-    def trust_(self) -> Any:
-        """The trust verdict, once this version computes it."""
-        raise AttributeError("trust_ is not available in this version; assess(X, y) gives the verdict")
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave the training data out of pickles."""
@@ -284,15 +274,20 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return theta if theta.shape == (self.particles, problem.dim) else None
 
     def _learn(self, problem: Problem, sampler: Sampler, theta: Array | None, data: str) -> EnsembleClassifier:
-        seed = self.random_state
-        if not isinstance(seed, int | np.integer):
-            seed = check_random_state(seed).randint(2**31 - 1)
-        posterior = run(problem, sampler, particles=self.particles, seed=int(seed), theta=theta, progress=self.progress)
+        seed, shown = self._seed(), self.progress
+        posterior = run(problem, sampler, particles=self.particles, seed=seed, theta=theta, progress=shown)
         self.problem_ = problem
-        return self._remember(replace(posterior, state=None), data)
+        return self._remember(
+            polish(problem, replace(posterior, state=None), self.sweeps, seed=seed, progress=shown), data
+        )
 
-    def _remember(self, posterior: Posterior, data: str | None) -> EnsembleClassifier:
+    def _seed(self) -> int:
+        seed = self.random_state
+        return int(seed if isinstance(seed, int | np.integer) else check_random_state(seed).randint(2**31 - 1))
+
+    def _remember(self, posterior: Posterior, data: str | None, trust: Trust | None = None) -> EnsembleClassifier:
         self.posterior_ = posterior
+        self._trust = trust
         self.classes_ = np.asarray(posterior.classes)
         self.n_iter_ = posterior.info.steps
         self.fingerprint_ = data

@@ -107,7 +107,7 @@ def reliable(by_weights: Evidence) -> bool:
 
 def proposal(problem: Problem, posterior: Posterior | None) -> Posterior:
     """Return a posterior whose Gaussian covers all parameters: the given one if it does, else that of `MeanField`."""
-    if posterior is not None and posterior.gaussian and posterior.ensemble.freedom == problem.dim:
+    if posterior is not None and posterior.has_gaussian and posterior.fitted.freedom == problem.dim:
         return posterior
     if not isinstance(problem.model, LinearLogits):
         raise ValueError(
@@ -128,7 +128,7 @@ def elbo(problem: Problem, posterior: Posterior, *, draws: int = DRAWS, seed: in
         w = log_weights(problem, posterior, draws, seed)
         return Evidence(float(w.mean()), float(w.std(ddof=1)) / math.sqrt(draws), "ELBO", bound=True)
     expectation = closure if problem.likelihood.exact_closure else refined_closure(1)
-    energy = evaluate(problem, posterior.ensemble, expectation).free_energy
+    energy = evaluate(problem, posterior.fitted, expectation).free_energy
     return Evidence(-energy, math.nan, "ELBO", bound=True)
 
 
@@ -173,8 +173,8 @@ def path_sampling(
         Of the chains.
     """
     rng = np.random.default_rng((seed, 4))
-    ratio = numpy_ratio(log_ratio(problem, _widened(problem, posterior.ensemble)), posterior.mean)
-    z = rng.standard_normal((populations * chains, posterior.ensemble.freedom))
+    ratio = numpy_ratio(log_ratio(problem, _widened(problem, posterior.fitted)), posterior.mean)
+    z = rng.standard_normal((populations * chains, posterior.fitted.freedom))
     log_w, before = ratio(z), 0.0
     halves = np.zeros((2, populations))
     for b, weight in zip(*_unit_nodes(NODES), strict=True):

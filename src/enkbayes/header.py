@@ -1,7 +1,8 @@
 """The header of a stored model: what the file holds besides its arrays, as JSON, checked field by field when read.
 
 Format 1. Required: format, library, kind, likelihood, map, classes, gaussian, info. Optional: estimator (a classifier
-must have it), preprocessing, fingerprint, complement (the law outside the basis).
+must have it), preprocessing, fingerprint, trust, complement (the law outside the basis), fitted (of polished particles:
+the complement of the Gaussian that they came from).
 """
 
 from __future__ import annotations
@@ -20,11 +21,13 @@ from enkbayes.likelihoods import Bernoulli, Categorical, Normal
 from enkbayes.logits import LinearMap
 from enkbayes.posterior import Info, Posterior
 from enkbayes.samplers import BY_NAME
+from enkbayes.trust import Trust
 
 FORMAT = 1
 LIKELIHOODS = {kind.__name__: kind for kind in (Bernoulli, Categorical, Normal)}
 SAMPLERS = {kind.__name__: kind for kind in BY_NAME.values()}
 LONGEST_LABEL = 10_000
+FITTED = "fitted."  # prefix of the tensors of the Gaussian that polished particles came from
 
 T = TypeVar("T")
 Tensors = dict[str, np.ndarray[Any, Any]]
@@ -39,6 +42,7 @@ class Artefact:
     preprocessing : whatever JSON-able dict the caller stored, None if nothing
     fingerprint : sha256 of the training data, None if unknown
     library : version of enkbayes that wrote the file
+    trust : the trust report, None if it was not computed
     """
 
     posterior: Posterior
@@ -46,6 +50,7 @@ class Artefact:
     preprocessing: Mapping[str, Any] | None = None
     fingerprint: str | None = None
     library: str = ""
+    trust: Trust | None = None
 
 
 def encode(artefact: Artefact) -> tuple[dict[str, Any], Tensors]:
@@ -53,8 +58,9 @@ def encode(artefact: Artefact) -> tuple[dict[str, Any], Tensors]:
     from enkbayes import __version__
 
     posterior, estimator = artefact.posterior, artefact.estimator
-    e = posterior.ensemble
-    tensors = {name: _tensor(x) for name, x in _arrays(e).items()}
+    tensors = {name: _tensor(x) for name, x in _arrays(posterior.ensemble).items()}
+    if posterior.before is not None:
+        tensors |= {f"{FITTED}{name}": _tensor(x) for name, x in _arrays(posterior.before).items()}
     header = {
         "format": FORMAT,
         "library": __version__,
@@ -63,10 +69,12 @@ def encode(artefact: Artefact) -> tuple[dict[str, Any], Tensors]:
         "map": None if posterior.map is None else asdict(posterior.map),
         "classes": _encode_classes(posterior.classes),
         "gaussian": posterior.gaussian,
-        "complement": None if e.complement is None else {"seed": e.complement.seed},
-        "info": {name: None if _nan(x) else x for name, x in asdict(posterior.info).items()},
+        "complement": _encode_complement(posterior.ensemble),
+        "fitted": None if posterior.before is None else {"complement": _encode_complement(posterior.before)},
+        "info": _without_nan(asdict(posterior.info)),
         "preprocessing": None if artefact.preprocessing is None else dict(artefact.preprocessing),
         "fingerprint": artefact.fingerprint,
+        "trust": None if artefact.trust is None else artefact.trust.to_json(),
     }
     if estimator is not None:
         simple, arrays = _encode_parameters(estimator["parameters"])
@@ -82,15 +90,15 @@ def decode(header: dict[str, Any], tensors: Tensors) -> Artefact:
         raise ValueError(f"the kind is {kind!r}; expected posterior or classifier")
     posterior = _decode_posterior(header, tensors)
     estimator = _decode_estimator(header, tensors) if kind == "classifier" else None
-    allowed = _arrays(posterior.ensemble).keys() | {
-        f"parameter.{name}" for name in (estimator or {}).get("parameters", {})
-    }
+    allowed = set(_arrays(posterior.ensemble)) | {f"{FITTED}{name}" for name in _arrays(posterior.fitted)}
+    allowed |= {f"parameter.{name}" for name in (estimator or {}).get("parameters", {})}
     if not tensors.keys() <= allowed:
         raise ValueError(f"unexpected tensors {sorted(tensors.keys() - allowed)}")
     preprocessing, fingerprint = header.get("preprocessing"), header.get("fingerprint")
     if not isinstance(preprocessing, dict | None) or not isinstance(fingerprint, str | None):
         raise ValueError("preprocessing is not a dict or fingerprint is not text")
-    return Artefact(posterior, estimator, preprocessing, fingerprint, typed(header, "library", str))
+    trust = None if header.get("trust") is None else Trust.from_json(header["trust"])
+    return Artefact(posterior, estimator, preprocessing, fingerprint, typed(header, "library", str), trust)
 
 
 def _decode_posterior(header: dict[str, Any], tensors: Tensors) -> Posterior:
@@ -104,10 +112,11 @@ def _decode_posterior(header: dict[str, Any], tensors: Tensors) -> Posterior:
             raise ValueError(f"{linear} does not fit {likelihood}")
     if classes is not None and len(classes) != (likelihood.outputs or 2):
         raise ValueError(f"{len(classes)} classes do not fit {likelihood}")
-    ensemble = AffineEnsemble(
-        tensors["mean"], tensors["basis"], tensors["points"], _decode_complement(header, tensors, linear)
-    )
-    _check_ensemble(ensemble, linear)
+    ensemble = _decode_ensemble(header, tensors, linear)
+    before = None
+    if header.get("fitted") is not None:
+        inner = {name.removeprefix(FITTED): x for name, x in tensors.items() if name.startswith(FITTED)}
+        before = _decode_ensemble(typed(header, "fitted", dict), inner, linear)
     return Posterior(
         ensemble,
         likelihood,
@@ -115,6 +124,7 @@ def _decode_posterior(header: dict[str, Any], tensors: Tensors) -> Posterior:
         classes,
         typed(header, "gaussian", bool),
         _decode_info(typed(header, "info", dict)),
+        before=before,
     )
 
 
@@ -126,6 +136,17 @@ def _arrays(ensemble: AffineEnsemble) -> dict[str, Any]:
         return arrays
     frame = {"complement.left": c.frame.left, "complement.right": c.frame.right}
     return arrays | frame | {"complement.variance": c.variance, "complement.tightening": c.tightening}
+
+
+def _encode_complement(ensemble: AffineEnsemble) -> dict[str, Any] | None:
+    return None if ensemble.complement is None else {"seed": ensemble.complement.seed}
+
+
+def _decode_ensemble(header: dict[str, Any], tensors: Tensors, linear: LinearMap | None) -> AffineEnsemble:
+    complement = _decode_complement(header, tensors, linear)
+    ensemble = AffineEnsemble(tensors["mean"], tensors["basis"], tensors["points"], complement)
+    _check_ensemble(ensemble, linear)
+    return ensemble
 
 
 def _decode_complement(header: dict[str, Any], tensors: Tensors, linear: LinearMap | None) -> Complement | None:
@@ -140,7 +161,11 @@ def _decode_complement(header: dict[str, Any], tensors: Tensors, linear: LinearM
     shapes = left.shape in ((D,), (D, D)) and right.shape == (K, K) and k.shape == (D * K,)
     if not shapes or tightening.shape != tensors["basis"].shape[1:] or seed < 0:
         raise ValueError("the complement's tensors do not fit the parameters and the basis")
-    if not all(np.all(np.isfinite(x)) for x in (left, right, k, tightening)) or np.any(k <= 0):
+    if (
+        not all(np.all(np.isfinite(x)) for x in (left, right, k, tightening))
+        or np.any(k <= 0)
+        or np.any(tightening <= 0)
+    ):
         raise ValueError("the complement's tensors contain NaN, infinite or negative values")
     return Complement(Frame(left, right, linear.intercept), k, tightening, seed)
 
@@ -174,7 +199,16 @@ def _decode_info(values: dict[str, Any]) -> Info:
         time=number("time"),
         seconds=number("seconds"),
         nonlinearity=None if values.get("nonlinearity") is None else number("nonlinearity"),
+        trace=_decode_trace(values.get("trace", [])),
+        sweeps=typed({"sweeps": 0, **values}, "sweeps", int),
+        drift=math.nan if values.get("drift") is None else number("drift"),
     )
+
+
+def _decode_trace(rows: Any) -> tuple[tuple[int, float, float], ...]:
+    """Return (steps, residual, trace of P), where a residual that is not known stands as None."""
+    table = np.asarray(rows, dtype=np.float64).reshape(-1, 3)
+    return tuple((int(steps), float(residual), float(spread)) for steps, residual, spread in table)
 
 
 def _encode_classes(classes: np.ndarray[Any, Any] | None) -> dict[str, Any] | None:
@@ -270,5 +304,10 @@ def _tensor(x: Any) -> np.ndarray[Any, Any]:
     return np.ascontiguousarray(to_numpy(x))
 
 
-def _nan(x: Any) -> bool:
-    return isinstance(x, float) and math.isnan(x)
+def _without_nan(x: Any) -> Any:
+    """Return a value whose NaNs, however deep, are None, as JSON wants it."""
+    if isinstance(x, dict):
+        return {name: _without_nan(part) for name, part in x.items()}
+    if isinstance(x, tuple | list):
+        return [_without_nan(part) for part in x]
+    return None if isinstance(x, float) and math.isnan(x) else x

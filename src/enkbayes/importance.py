@@ -12,7 +12,7 @@ that are all close to 1 is noise.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from typing import Any
 
@@ -27,14 +27,14 @@ GROUP = 250  # draws whose logits are held at a time
 
 
 def log_weights(problem: Problem, posterior: Posterior, draws: int, seed: int) -> np.ndarray[Any, Any]:
-    """Return the log importance weights (draws,) of fresh draws from the posterior's Gaussian.
+    """Return the log importance weights (draws,) of fresh draws from the fitted Gaussian.
 
     Their average weight is the evidence when the Gaussian spans all parameters; otherwise they are known up to a
     factor, which is all that the two figures below need.
     """
-    ensemble = posterior.ensemble
-    z = np.random.default_rng((seed, 3)).standard_normal((draws, ensemble.freedom))
-    return np.asarray(to_numpy(log_ratio(problem, ensemble)(like(z, ensemble.mean))), dtype=np.float64)
+    fitted = posterior.fitted
+    ratio = log_ratio(problem, fitted)(_standard(draws, fitted, seed))
+    return np.asarray(to_numpy(ratio), dtype=np.float64)
 
 
 def log_ratio(problem: Problem, ensemble: AffineEnsemble) -> Callable[[Array], Array]:
@@ -57,6 +57,22 @@ def log_ratio(problem: Problem, ensemble: AffineEnsemble) -> Callable[[Array], A
     return ratio
 
 
+def weighted_draws(
+    problem: Problem, posterior: Posterior, draws: int, columns: Sequence[int], *, seed: int = 0
+) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Return some columns of fresh draws from the fitted Gaussian, (draws, c), and their log weights, smoothed."""
+    fitted = posterior.fitted
+    z = _standard(draws, fitted, seed)
+    theta = to_numpy(fitted.place(z))[:, list(columns)]
+    weights = np.asarray(to_numpy(log_ratio(problem, fitted)(z)), dtype=np.float64)
+    return np.asarray(theta, dtype=np.float64), smoothed(weights)[0]
+
+
+def _standard(draws: int, fitted: AffineEnsemble, seed: int) -> Array:
+    """Return standard coordinates (draws, freedom) of fresh draws."""
+    return like(np.random.default_rng((seed, 3)).standard_normal((draws, fitted.freedom)), fitted.mean)
+
+
 def effective_share(log_weights: np.ndarray[Any, Any]) -> float:
     """Return the effective sample size of weighted draws as a share of their number.
 
@@ -65,11 +81,6 @@ def effective_share(log_weights: np.ndarray[Any, Any]) -> float:
     """
     w = np.exp(log_weights - np.max(log_weights))
     return float(w.sum() ** 2 / np.sum(w**2) / len(w))
-
-
-def tail_shape(log_weights: np.ndarray[Any, Any]) -> float:
-    """Return k-hat by ArviZ, NaN where it is not installed."""
-    return smoothed(log_weights)[1]
 
 
 def smoothed(log_weights: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], float]:
@@ -85,6 +96,7 @@ def smoothed(log_weights: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], f
         psis = getattr(arviz, "psislw", None)
     if psis is None:
         return log_weights, math.nan
-    smooth, k_hat = psis(log_weights.copy())
+    with np.errstate(over="ignore"):  # of weights that differ by hundreds of orders of magnitude
+        smooth, k_hat = psis(log_weights.copy())
     least = int(np.argmin(log_weights))  # smoothing touches the largest weights only, so this one tells the scale
     return np.asarray(smooth + (log_weights[least] - smooth[least])), float(k_hat)

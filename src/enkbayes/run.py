@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from enkbayes.arrays import Array, all_finite
+from enkbayes.arrays import Array, all_finite, to_numpy
 from enkbayes.logits import LinearLogits
 from enkbayes.moments import Diverged
 from enkbayes.posterior import Info, Posterior
@@ -19,6 +19,8 @@ from enkbayes.problem import Problem
 from enkbayes.progress import progress_bar
 from enkbayes.samplers import Equilibrium, Informed, Sampler, State
 from enkbayes.start import count, initial_ensemble, resumed, whole_seed
+
+TRACE = 400  # entries of a trace that are kept
 
 
 def iterate(
@@ -105,10 +107,11 @@ def run(
     sampler = Equilibrium() if sampler is None else sampler
     started = time.perf_counter()
     states = iterate(problem, sampler, particles=particles, seed=seed, theta=theta, state=state)
-    last = next(states)
+    last, trace = next(states), []
     with progress_bar(type(sampler).__name__, sampler.horizon, enabled=progress) as report:
         while True:
             report(last)
+            trace.append((last.steps, last.residual, float(np.sum(to_numpy(last.ensemble.variances)))))
             if callback is not None and callback(last) is True:
                 if not last.finished:
                     last = replace(last, message=f"stopped by the callback after {last.steps} steps")
@@ -117,7 +120,7 @@ def run(
             if following is None:
                 break
             last = following
-    info = _info(problem, sampler, last, time.perf_counter() - started)
+    info = replace(_info(problem, sampler, last, time.perf_counter() - started), trace=_thinned(trace))
     if not info.converged:
         from sklearn.exceptions import ConvergenceWarning
 
@@ -167,6 +170,12 @@ def _info(problem: Problem, sampler: Sampler, state: State, seconds: float) -> I
         seconds=seconds,
         nonlinearity=None if isinstance(model, LinearLogits) else model.nonlinearity(state.ensemble),
     )
+
+
+def _thinned(trace: list[tuple[int, float, float]]) -> tuple[tuple[int, float, float], ...]:
+    """Return at most TRACE entries, evenly spaced, the last among them."""
+    keep = np.unique(np.linspace(0, len(trace) - 1, TRACE).astype(int))
+    return tuple(trace[i] for i in keep)
 
 
 def _narrow(problem: Problem, state: State) -> str:

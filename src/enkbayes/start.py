@@ -26,7 +26,12 @@ def initial_ensemble(problem: Problem, particles: int, seed: int, theta: Array |
         raise ValueError(f"theta has shape {tuple(theta.shape)}; expected (J, {problem.dim}) with J >= 2")
     if not all_finite(theta):
         raise ValueError("theta contains NaN or infinite values; expected finite particles")
-    return in_prior_frame(prior, prior.whiten((like(theta, prior.mean) - prior.mean).mT).mT)
+    return from_draws(prior, like(theta, prior.mean))
+
+
+def from_draws(prior: Gaussian, theta: Array) -> AffineEnsemble:
+    """Return the ensemble of the particles theta (J, P)."""
+    return in_prior_frame(prior, prior.whiten((theta - prior.mean).mT).mT)
 
 
 def count(particles: Any) -> int:

@@ -1,7 +1,8 @@
 """One `.safetensors` file for a fitted model: arrays, and a JSON header that says what they mean.
 
-Tensors: `mean` (P,), `basis` (P, r), `points` (J, r), so theta_j = mean + basis @ points_j, and `parameter.NAME` for
-the parameters of an estimator that are arrays. Metadata: `enkbayes`, the header as JSON, and `sha256`, the checksum of
+Tensors: `mean` (P,), `basis` (P, r), `points` (J, r), so theta_j = mean + basis @ points_j; the same three with the
+prefix `fitted.` for the Gaussian that polished particles came from; and `parameter.NAME` for the parameters of an
+estimator that are arrays. Metadata: `enkbayes`, the header as JSON, and `sha256`, the checksum of
 header and tensors. Nothing in a file is ever executed; every type, shape and dtype is checked before it is used.
 
 The header is described in `header.py`. A later format adds its upgrade to `UPGRADES`, so older files stay readable.

@@ -287,8 +287,8 @@ def test_wrong_parameters_are_explained(wine, parameters, message):
         EnsembleClassifier(**parameters).fit(*wine)
 
 
-def test_places_kept_for_trust(wine):
+def test_place_kept_for_evidence(wine):
     clf = EnsembleClassifier(random_state=0).fit(*wine)
-    for name in ("log_evidence_", "trust_"):
+    for name in ("log_evidence_",):
         with pytest.raises(AttributeError, match=f"{name} is not available in this version"):
             getattr(clf, name)

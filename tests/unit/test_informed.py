@@ -219,6 +219,18 @@ def test_a_law_with_complement_survives_the_disk(softmax, tmp_path):
     np.testing.assert_array_equal(again.theta, posterior.theta)
 
 
+def test_trust_and_polish_take_a_structured_covariance(binary):
+    problem, features = binary
+    posterior = law(problem, 10, particles=30)
+    figures = posterior.trust(problem)
+    full = eb.run(problem, eb.MeanField(), particles=30)
+    assert figures.spanned == figures.parameters == 61
+    assert figures.informed == pytest.approx(full.trust(problem).informed, rel=0.05)
+    polished = eb.polish(problem, posterior, 5)
+    assert polished.theta.shape == (30, 61)
+    assert polished.predict_proba(features).shape == (300, 2)
+
+
 def test_a_run_in_pieces_ends_where_one_run_ends(softmax):
     problem, _ = softmax
     short = eb.MeanField(rank=6, max_steps=3)

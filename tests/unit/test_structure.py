@@ -41,6 +41,7 @@ LAYERS = [
     "fingerprint",
     "header",
     "storage",
+    "aftercare",
     "estimators",
     "artefacts",
     "nets",

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from functools import partial
 
 from enkbayes.baselines.aldi import ALDI
+from enkbayes.baselines.deep_ensemble import DeepEnsemble
 from enkbayes.baselines.hmc import HMC, HMCReport
 from enkbayes.baselines.laplace import Laplace, LaplaceProbit
 from enkbayes.baselines.map import MAP, MLE
@@ -19,6 +20,7 @@ BY_NAME: dict[str, Callable[[], Method]] = {
     "temperature": Temperature,
     "laplace": Laplace,
     "laplace-probit": LaplaceProbit,
+    "deep-ensemble": DeepEnsemble,
     "hmc": HMC,
     "aldi": partial(Ensemble, "aldi", ALDI()),
     "eks": partial(Ensemble, "eks", ALDI(correction=False)),
@@ -35,6 +37,7 @@ __all__ = [
     "MAP",
     "MLE",
     "SVGD",
+    "DeepEnsemble",
     "Ensemble",
     "HMCReport",
     "Laplace",

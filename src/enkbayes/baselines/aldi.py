@@ -20,6 +20,8 @@ from enkbayes.problem import Problem
 from enkbayes.samplers.checks import check_count, check_positive
 from enkbayes.samplers.state import State
 
+WIDE = 2.0  # ensembles this much wider than the posterior take shorter steps
+STEEP = 3.0  # so do those with a gradient this much larger than that of a standard normal draw
 CLEAR = 2.0  # a residual above this tells nothing, however few and scattered the particles
 
 
@@ -56,8 +58,8 @@ class ALDI:
     (50, 1)
     """
 
-    ds: float = 0.2
-    max_steps: int = 400
+    ds: float = 0.1
+    max_steps: int = 200
     correction: bool = True
 
     def __post_init__(self) -> None:
@@ -86,12 +88,12 @@ class ALDI:
 
 
 def _stiffness(G: Array, moments: Moments) -> float:
-    """Return how much faster than 1 the ensemble moves: by its average Hessian (whose stable part is solved exactly,
-    hence the root), or by the steepest gradient (J, r) of a particle, in units of a standard normal one.
+    """Return the factor by which a step is cut: 1 where the particles (J, r) look like draws of a Gaussian, so that a
+    stationary ensemble has steps of one length, more where average Hessian or steepest gradient are larger than that.
     """
     xp = namespace(G)
     steepest = math.sqrt(float(xp.max(xp.sum(G * G, axis=1))) / G.shape[1])
-    return max(1.0, math.sqrt(float(moments.spectrum[0][-1])), steepest)
+    return max(1.0, math.sqrt(float(moments.spectrum[0][-1])) / WIDE, steepest / STEEP)
 
 
 def _diffuse(ensemble: AffineEnsemble, drift: Array, moments: Moments, h: float, noise: Array) -> AffineEnsemble:

@@ -27,6 +27,7 @@ from enkbayes.map_estimate import map_estimate
 from enkbayes.posterior import Posterior
 from enkbayes.problem import Problem
 from enkbayes.samplers.checks import check_count
+from enkbayes.start import from_draws
 
 MIXED = 1.01  # largest R-hat of chains that agree
 
@@ -98,7 +99,7 @@ class HMC:
         report = _report(theta, fields)
         return fitted(
             problem,
-            AffineEnsemble.factor(like(theta.reshape(-1, problem.dim), problem.prior.mean)),
+            from_draws(problem.prior, like(theta.reshape(-1, problem.dim), problem.prior.mean)),
             self,
             started,
             steps=self.chains * (self.warmup + self.samples),

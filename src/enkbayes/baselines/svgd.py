@@ -19,6 +19,7 @@ from enkbayes.moments import Diverged, Moments
 from enkbayes.problem import Problem
 from enkbayes.samplers.checks import check_count, check_positive, check_tolerance
 from enkbayes.samplers.state import State
+from enkbayes.start import from_draws
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ class SVGD:
         else:
             velocity, h = stein_velocity(ensemble.theta, gradients)
             eps = self.ds / max(_largest_curvature(moments, basis), 1 / h)
-            moved, seen = AffineEnsemble.factor(ensemble.theta + eps * velocity), velocity @ basis
+            moved, seen = from_draws(problem.prior, ensemble.theta + eps * velocity), velocity @ basis
         residual = math.sqrt(float(namespace(seen).mean(seen**2)))
         steps = state.steps + 1
         state = replace(state, ensemble=moved, steps=steps, time=state.time + eps, residual=residual)

@@ -10,6 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from enkbayes import __version__
+from enkbayes.cli.compare import compare
 from enkbayes.cli.console import one_sentence
 from enkbayes.cli.demo import demo
 from enkbayes.cli.evaluate import evaluate
@@ -59,6 +60,7 @@ EXAMPLES: dict[Callable[..., None], str] = {
     fit: "enkbayes fit train.csv --target species --out model.safetensors",
     predict: "enkbayes predict model.safetensors new.csv --out predictions.csv",
     evaluate: "enkbayes evaluate model.safetensors test.csv --target species",
+    compare: "enkbayes compare data.csv --target species --repeats 5 --reference hmc --out comparison",
 }
 
 

@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Annotated, Any, ParamSpec, TypeVar
+from typing import Annotated, Any, ParamSpec, Protocol, TypeVar
 
 import typer
 from rich.console import Console
@@ -23,6 +23,13 @@ R = TypeVar("R")
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
+
+
+class ShowShare(Protocol):
+    """A function that shows which share of the work is done and, if it is told, what comes next."""
+
+    def __call__(self, share: float, doing: str | None = None) -> None:
+        """Show it."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +47,7 @@ class Speech:
     def result(self, title: str, facts: Mapping[str, Any], shown: Mapping[str, str] | None = None) -> None:
         """Print the facts: all of them as JSON, or `shown` (default: the facts) as a table of two columns."""
         if self.as_json:
-            sys.stdout.write(json.dumps(_plain(facts), allow_nan=False) + "\n")
+            sys.stdout.write(json_text(facts) + "\n")
         elif not self.quiet:
             self.print(Text(title, style="bold"))
             table = RichTable(show_header=False, box=None, pad_edge=False)
@@ -50,10 +57,10 @@ class Speech:
                 table.add_row(name, value)
             self.print(table)
 
-    def print(self, thing: Any) -> None:
-        """Print a rich table or text for people."""
+    def print(self, thing: Any, *, width: int | None = None) -> None:
+        """Print a rich table or text for people; in a file or a pipe it may be `width` characters wide."""
         if not (self.as_json or self.quiet):
-            Console(highlight=False, markup=False).print(thing)
+            Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else width).print(thing)
 
     def note(self, sentence: str) -> None:
         """Say on standard error what a user should know and did not ask for."""
@@ -61,14 +68,31 @@ class Speech:
             sys.stderr.write(f"note: {sentence}\n")
 
     @contextmanager
-    def progress(self, title: str) -> Iterator[Callable[[float], None]]:
-        """Yield a function that shows which share of the work is done."""
+    def progress(self, title: str) -> Iterator[ShowShare]:
+        """Yield a function that shows which share of the work is done and, if it is told, what comes next."""
         columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
         with Progress(
             *columns, console=Console(stderr=True), transient=True, disable=not self.lively, auto_refresh=self.lively
         ) as bar:
             task = bar.add_task(title, total=1.0)
-            yield lambda share: bar.update(task, completed=share)
+
+            def show(share: float, doing: str | None = None) -> None:
+                bar.update(task, completed=share, description=doing)
+
+            yield show
+
+    @contextmanager
+    def steps(self, total: int) -> Iterator[Callable[[str], None]]:
+        """Yield a function that shows which of `total` pieces of work begins."""
+        with self.progress("") as bar:
+            begun = 0
+
+            def advance(doing: str) -> None:
+                nonlocal begun
+                bar(begun / total, doing)
+                begun += 1
+
+            yield advance
 
 
 def text(value: Any) -> str:
@@ -84,6 +108,15 @@ def text(value: Any) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+def json_text(facts: Mapping[str, Any]) -> str:
+    """Return one JSON object.
+
+    >>> json_text({"mean": math.nan, "names": ("a", "b")})
+    '{"mean": null, "names": ["a", "b"]}'
+    """
+    return json.dumps(_plain(facts), allow_nan=False)
 
 
 def _plain(value: Any) -> Any:

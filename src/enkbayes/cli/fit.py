@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import sys
 import time
-from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -37,22 +37,27 @@ def fit(
     prior_precision: Annotated[
         str, typer.Option(metavar="X|auto", help="Inverse prior variance of the weights of standardised features.")
     ] = "1.0",
+    sweeps: Annotated[int, typer.Option(min=0, help="Sweeps of polish to the exact posterior after the fit.")] = 0,
     seed: Annotated[int, typer.Option(min=0, help="Same seed, same model.")] = 0,
+    report: Annotated[Path | None, typer.Option(help="Write a trust report, NAME.html, with 5 more fits.")] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit with code 3 if the verdict is: do not trust.")] = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Fit a Bayesian classifier to a table.
+    """Fit a Bayesian classifier to a table, and say how far to trust it.
 
     Numbers are standardised and missing ones imputed by the median; text becomes one feature for each category. The
     model file remembers all of it.
     """
     from enkbayes.estimators import EnsembleClassifier
     from enkbayes.tables import Preprocessing, check_classes, check_folder, class_labels, read
+    from enkbayes.trust import BAD
 
     started, speech = time.perf_counter(), Speech(as_json, quiet)
     if out.suffix != ".safetensors":
         raise ValueError(f"the model file is {out}; expected a name that ends in .safetensors")
     check_folder(out)
+    _check_report(report)
     table = read(train)
     labels = class_labels(table, target)
     check_classes(labels, target)
@@ -63,11 +68,12 @@ def fit(
         prior_precision=_precision(prior_precision),
         random_state=seed,
         progress=speech.lively,
+        sweeps=sweeps,
     )
     features = preprocessing.transform(table)
     with warnings_as_notes(speech):
         classifier.fit(features, labels)
-    trust = classifier.assess(features, labels)
+    trust = classifier.trust_
     # whether someone watched is no property of the model
     classifier.set_params(progress=False).save(out, preprocessing=preprocessing.to_json())
     for name, reason in preprocessing.left_out:
@@ -75,11 +81,43 @@ def fit(
     for note in preprocessing.notes:
         speech.note(note)
     facts = _facts(classifier, preprocessing, table.rows) | {
-        "trust": asdict(trust),
+        "trust": trust.to_json() | {"sentence": trust.sentence},
         "seconds": time.perf_counter() - started,
         "file": str(out),
     }
+    if report is not None:
+        facts["report"] = str(
+            _write_report(report, classifier, features, labels, f"{train.name}: {target}", preprocessing)
+        )
     speech.result(f"enkbayes fit {train}", facts, _shown(facts))
+    if strict and trust.verdict == BAD:
+        sys.stderr.write(f"do not trust: {trust.sentence}; {out} is written all the same\n")
+        raise typer.Exit(3)
+
+
+def _check_report(path: Path | None) -> None:
+    """Say before the fit what would keep the report from being written."""
+    if path is None:
+        return
+    from enkbayes.report import require_report
+    from enkbayes.tables import check_folder
+
+    if path.suffix != ".html":
+        raise ValueError(f"the report is {path}; expected a name that ends in .html")
+    check_folder(path)
+    require_report()
+
+
+def _write_report(
+    path: Path, classifier: EnsembleClassifier, features: Any, labels: Any, title: str, preprocessing: Preprocessing
+) -> Path:
+    from enkbayes.report import trust_page
+    from enkbayes.tables import replacing
+
+    page = trust_page(classifier, features, labels, title=title, feature_names=preprocessing.features)
+    with replacing(path) as draft:
+        draft.write_text(page, encoding="utf-8")
+    return path
 
 
 def _precision(words: str) -> float | str:
@@ -126,4 +164,4 @@ def _shown(facts: dict[str, Any]) -> dict[str, str]:
         "trust": f"{facts['trust']['verdict']}: {facts['trust']['sentence']}",
         "seconds": f"{facts['seconds']:.2f}",
         "file": facts["file"],
-    }
+    } | ({"report": facts["report"]} if "report" in facts else {})

@@ -22,8 +22,8 @@ def marginal_posterior(
     name: str = "equilibrium",
     label: str | None = None,
 ) -> Axes:
-    """Draw the density of one parameter: that of N(mean, cov) where the posterior has a Gaussian, otherwise a kernel
-    estimate from the particles.
+    """Draw the density of one parameter: that of N(mean, cov) where the particles are its draws, otherwise a kernel
+    estimate from them.
 
     Examples
     --------
@@ -35,7 +35,7 @@ def marginal_posterior(
     >>> bool(np.isclose(x[np.argmax(density)], posterior.mean[0], atol=0.05))
     True
     """
-    if not posterior.gaussian:
+    if posterior.before is not None or not posterior.gaussian:
         return marginal_draws(ax, posterior.theta[:, parameter], name=name, label=label)
     mean = float(posterior.mean[parameter])
     sd = float(posterior.ensemble.variances[parameter]) ** 0.5

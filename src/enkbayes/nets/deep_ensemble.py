@@ -1,0 +1,234 @@
+"""Training the members of a deep ensemble: all at once where the networks allow it, one by one where not.
+
+Members are independent, so one optimiser of stacked parameters (M, ...) does to each of them what its own would do, and
+the M networks of a step are one batched product. Networks with buffers (BatchNorm) or dropout are trained one by one.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.func import functional_call, stack_module_state, vmap
+from torch.nn import functional
+
+from enkbayes.baselines.deep_ensemble import DeepEnsemble
+from enkbayes.nets.batches import device_of
+from enkbayes.nets.checkpoints import restore, store
+from enkbayes.nets.committee import Committee
+from enkbayes.nets.sources import ArraySource, Batch, Source
+from enkbayes.nets.subspace import logits_of
+
+Forward = Callable[[torch.Tensor], torch.Tensor]
+"""Inputs (M, B, ...) of the members -> their logits (M, B) or (M, B, K)."""
+
+Advance = Callable[[], None]
+
+own_random_numbers = partial(torch.random.fork_rng, devices=[])
+"""A context in which torch may be seeded anew; the user's random numbers go on after it as if nothing had happened."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How members are trained: the method's settings, and what belongs to one fit of it."""
+
+    method: DeepEnsemble
+    prior_precision: float
+    bias_precision: float
+    optimiser: Callable[[Any], Any] | None
+    seed: int
+
+    def name(self, source: Source) -> str:
+        """Return a fingerprint of all that decides what a member becomes, as far as it is known."""
+        method = replace(self.method, members=1, vectorise=None)
+        said = (method, self.prior_precision, self.bias_precision, self.seed, source.name)
+        return hashlib.sha256(repr(said).encode()).hexdigest()
+
+
+def small_network(inputs: int, hidden: Sequence[int], outputs: int) -> nn.Module:
+    """Return a network of Linear layers with ReLU between them.
+
+    >>> [tuple(p.shape) for p in small_network(2, (5,), 1).parameters()]
+    [(5, 2), (5,), (1, 5), (1,)]
+    """
+    layers: list[nn.Module] = []
+    for width in hidden:
+        layers += [nn.Linear(inputs, width), nn.ReLU()]
+        inputs = width
+    return nn.Sequential(*layers, nn.Linear(inputs, outputs))
+
+
+def train_members(
+    make_model: Callable[[], nn.Module],
+    source: Source,
+    recipe: Recipe,
+    *,
+    checkpoint: str | Path | None = None,
+    progress: bool = False,
+) -> Committee:
+    """Return M trained networks; those that the folder `checkpoint` holds are taken from there."""
+    networks = [_new_network(make_model, recipe.seed, m) for m in range(recipe.method.members)]
+    _check_outputs(networks[0], source)
+    together = _vectorised(networks[0], source, recipe.method.vectorise)
+    name = recipe.name(source)
+    missing = [m for m, network in enumerate(networks) if not restore(network, checkpoint, m, name)]
+    groups = [missing] if together and missing else [[m] for m in missing]
+    with _bar(recipe.method.steps * len(groups), enabled=progress) as advance:
+        for group in groups:
+            _train([networks[m] for m in group], group, source, recipe, advance, together=together)
+            for m in group:
+                store(networks[m], checkpoint, m, name)
+    return Committee(tuple(network.eval() for network in networks), source.classes)
+
+
+def adversarial_inputs(forward: Forward, batch: Batch, reach: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the loss (M, B) of each datum, and x* = x + reach * sign(d loss / dx) with the gradient's graph cut."""
+    x, targets, _ = batch
+    x = x.detach().requires_grad_()
+    loss = cross_entropy(forward(x), targets)
+    (slope,) = torch.autograd.grad(loss.sum(), x, retain_graph=True)
+    return loss, (x + reach * torch.sign(slope)).detach()
+
+
+def cross_entropy(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Return the loss (M, B) of logits (M, B) or (M, B, K) and class numbers (M, B)."""
+    if logits.ndim == targets.ndim:
+        return functional.binary_cross_entropy_with_logits(logits, targets.to(logits.dtype), reduction="none")
+    return functional.cross_entropy(logits.movedim(-1, 1), targets, reduction="none")
+
+
+def data_loss(forward: Forward, batch: Batch, reach: torch.Tensor | None) -> torch.Tensor:
+    """Return the loss summed over members and averaged over rows: clean, or half clean and half adversarial."""
+    x, targets, weights = batch
+    if reach is None:
+        loss = cross_entropy(forward(x), targets)
+    else:
+        clean, nearby = adversarial_inputs(forward, batch, reach)
+        loss = (clean + cross_entropy(forward(nearby), targets)) / 2
+    return (loss if weights is None else loss * weights).mean(dim=1).sum()
+
+
+def _train(
+    networks: list[nn.Module], group: list[int], source: Source, recipe: Recipe, advance: Advance, *, together: bool
+) -> None:
+    """Train the networks in place."""
+    device, dtype = device_of(networks[0]), next(networks[0].parameters()).dtype
+    reach = recipe.method.adversarial * source.span().to(device, dtype) if recipe.method.adversarial else None
+    torch.manual_seed(_torch_seed(recipe.seed, group[0], 1))
+    forward, parameters, collect = (_at_once if together else _alone)(networks)
+    penalties = _penalties(networks[0], recipe, source.size)
+    optimiser, schedule = _optimiser(list(parameters.values()), recipe)
+    endless = [source.batches((recipe.seed, m), device) for m in group]
+    for _ in range(recipe.method.steps):
+        loss = data_loss(forward, _stacked([next(batches) for batches in endless], dtype), reach)
+        for key, precision in penalties.items():
+            loss = loss + precision / 2 * parameters[key].square().sum()
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        schedule()
+        advance()
+    collect()
+
+
+def _at_once(networks: list[nn.Module]) -> tuple[Forward, dict[str, torch.Tensor], Callable[[], None]]:
+    """Return the members as one function of stacked inputs, its parameters, and how to hand these back."""
+    parameters, buffers = stack_module_state(networks)
+    frame = copy.deepcopy(networks[0]).to("meta")
+
+    def one(own: dict[str, torch.Tensor], state: dict[str, torch.Tensor], x: torch.Tensor) -> torch.Tensor:
+        return logits_of(functional_call(frame, (own, state), (x,)))
+
+    def collect() -> None:
+        with torch.no_grad():
+            for m, network in enumerate(networks):
+                for key, parameter in network.named_parameters():
+                    parameter.copy_(parameters[key][m])
+
+    together = vmap(one, randomness="different")
+    return lambda x: together(parameters, buffers, x), parameters, collect
+
+
+def _alone(networks: list[nn.Module]) -> tuple[Forward, dict[str, torch.Tensor], Callable[[], None]]:
+    """Return one member in the same form."""
+    (network,) = networks
+    network.train()
+    return lambda x: logits_of(network(x[0]))[None], dict(network.named_parameters()), lambda: None
+
+
+def _stacked(batches: list[Batch], dtype: torch.dtype) -> Batch:
+    """Return the members' batches as one, with an axis of members in front."""
+    x, targets, weights = zip(*batches, strict=True)
+    counts = None if weights[0] is None else torch.stack(weights).to(dtype)
+    return torch.stack(x).to(dtype), torch.stack(targets), counts
+
+
+def _penalties(network: nn.Module, recipe: Recipe, size: int) -> dict[str, float]:
+    """Return the prior precision of each parameter, over N, since the loss is an average over the data."""
+    each = {
+        key: (recipe.prior_precision if parameter.ndim > 1 else recipe.bias_precision) / size
+        for key, parameter in network.named_parameters()
+    }
+    return {key: precision for key, precision in each.items() if precision}
+
+
+def _optimiser(parameters: list[torch.Tensor], recipe: Recipe) -> tuple[Any, Callable[[], None]]:
+    if recipe.optimiser is not None:
+        return recipe.optimiser(parameters), lambda: None
+    optimiser = torch.optim.Adam(parameters, lr=recipe.method.learning_rate)
+    return optimiser, torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, recipe.method.steps).step
+
+
+def _vectorised(network: nn.Module, source: Source, wish: bool | None) -> bool:
+    """Return whether to train all networks at once: the wish, or whether that is possible."""
+    dropout = any("Dropout" in type(module).__name__ for module in network.modules())
+    buffers = next(network.buffers(), None) is not None
+    if wish and (buffers or not isinstance(source, ArraySource)):
+        what = "networks with buffers, as BatchNorm has," if buffers else "a loader"
+        raise ValueError(f"{what} cannot be trained all at once; use vectorise=None")
+    return (not dropout and not buffers and isinstance(source, ArraySource)) if wish is None else wish
+
+
+def _check_outputs(network: nn.Module, source: Source) -> None:
+    """Refuse a network that does not have an output for each class."""
+    parameter, K = next(network.parameters(), None), len(source.classes)
+    if parameter is None:
+        raise ValueError("the network has no parameters; expected an untrained nn.Module")
+    x = next(source.batches((0,), parameter.device))[0][:2].to(parameter.dtype)
+    network.eval()
+    with torch.no_grad():
+        shape = tuple(logits_of(network(x)).shape)
+    network.train()
+    if shape != ((len(x),) if K == 2 else (len(x), K)):
+        raise ValueError(f"the network returns logits {shape} for {len(x)} rows; expected one for each of {K} classes")
+
+
+def _new_network(make_model: Callable[[], nn.Module], seed: int, member: int) -> nn.Module:
+    torch.manual_seed(_torch_seed(seed, member, 0))
+    return make_model()
+
+
+def _torch_seed(seed: int, member: int, purpose: int) -> int:
+    """Return a seed of its own for each member and purpose."""
+    return int.from_bytes(hashlib.sha256(f"{seed} {member} {purpose}".encode()).digest()[:7])
+
+
+@contextmanager
+def _bar(total: int, *, enabled: bool) -> Iterator[Advance]:
+    if not enabled:
+        yield lambda: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True)) as bar:
+        task = bar.add_task("Deep ensemble", total=total)
+        yield lambda: bar.update(task, advance=1)
