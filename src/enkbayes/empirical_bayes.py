@@ -21,9 +21,8 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse
@@ -41,14 +40,12 @@ from enkbayes.samplers import MeanField
 from enkbayes.samplers.meanfield import LARGEST
 
 Numbers = np.ndarray[Any, Any]
-Fit = Callable[[Problem], tuple[float, Numbers]]
-"""Problem -> log evidence, and E(theta_i - m0_i)^2 (P,) over the posterior."""
-
 FIXED = -1  # the label of parameters whose prior stays
 NARROWEST, WIDEST = 1e-4, 1e4  # bounds of the variance for features of unit mean square
 WEAK = 0.1  # shape of the hyperprior: its slope in log s^2
 SETTLED = 0.1  # residual of expectation propagation that is still believed
 SLOPE = 0.02  # slope of the log evidence in log s^2 at which the search ends
+DIFFERENCE = 0.1  # step in log s^2 where slopes are differences
 MOST_FITS = 40
 
 
@@ -97,11 +94,11 @@ def tune_prior(problem: Problem, groups: Any = None) -> tuple[Problem, Tuning]:
             f"groups have shape {labels.shape}; expected ({problem.dim},) with labels 0, 1, ... and -1 for fixed ones"
         )
     if problem.dim > LARGEST:
-        return _searched(problem, labels, _ByBound(), "ELBO")
+        return _searched(problem, labels, _ByBound(), slopes=True)
     try:
-        return _searched(problem, labels, _ByPropagation(), "expectation propagation")
+        return _searched(problem, labels, _ByPropagation(), slopes=problem.likelihood.outputs is None)
     except Diverged:
-        return _searched(problem, labels, _ByBound(), "ELBO")
+        return _searched(problem, labels, _ByBound(), slopes=True)
 
 
 def parameter_groups(linear: LinearMap, features: Any = None, *, intercept: bool = False) -> Numbers:
@@ -127,12 +124,13 @@ def parameter_groups(linear: LinearMap, features: Any = None, *, intercept: bool
 
 @dataclass
 class _ByPropagation:
-    """Fit by expectation propagation, each time from the sites of the last."""
+    """Problem -> log evidence and E(theta_i - m0_i)^2 (P,), by expectation propagation from the sites of the last fit."""
 
     sites: Sites | None = None
+    name: ClassVar[str] = "expectation propagation"
 
     def __call__(self, problem: Problem) -> tuple[float, Numbers]:
-        found = propagate(problem, self.sites)
+        found = propagate(problem, self.sites, tol=3e-3)  # the evidence is off by the square of the residual only
         if not found.residual < SETTLED:
             raise Diverged("expectation propagation finds no agreement")
         self.sites = found.sites
@@ -141,9 +139,10 @@ class _ByPropagation:
 
 @dataclass
 class _ByBound:
-    """Fit by `MeanField`, each time from the Gaussian of the last unless that has a structure."""
+    """The same by `MeanField`, each time from the Gaussian of the last unless that has a structure."""
 
     law: AffineEnsemble | None = None
+    name: ClassVar[str] = "ELBO"
 
     def __call__(self, problem: Problem) -> tuple[float, Numbers]:
         with warnings.catch_warnings():
@@ -160,29 +159,54 @@ class _ByBound:
         return np.asarray(replace(self.law, points=points).theta)
 
 
-def _searched(problem: Problem, labels: Numbers, fit: Fit, method: str) -> tuple[Problem, Tuning]:
-    """Climb from unit variances to the nearest maximum of log evidence plus log hyperprior."""
+def _searched(
+    problem: Problem, labels: Numbers, fit: _ByPropagation | _ByBound, *, slopes: bool
+) -> tuple[Problem, Tuning]:
+    """Climb from unit variances to the nearest maximum of log evidence plus log hyperprior.
+
+    In log s_g^2 / sqrt(2 / D_g) the first step is about that of EM, so that the climb does not leap over a maximum.
+    Without `slopes` they are differences of the evidence: the quadrature of softmax leaves an error in E|theta|^2 that
+    its evidence, stationary in the sites, does not have.
+    """
     double, chosen = in_double(problem), labels != FIXED
     sizes = np.bincount(labels[chosen])
-    centre = -np.log(_mean_squares(double, labels))
-    low, high = centre + math.log(NARROWEST), centre + math.log(WIDEST)
+    centre, unit = -np.log(_mean_squares(double, labels)), np.sqrt(2 / sizes)
+    low, high = math.log(NARROWEST) / unit, math.log(WIDEST) / unit
+    widest = centre + math.log(WIDEST)
 
-    def loss(x: Numbers) -> tuple[float, Numbers]:
+    def loss(u: Numbers) -> tuple[float, Numbers]:
+        x = centre + unit * u
         value, squares = fit(_with_variances(double, labels, np.exp(x)))
         slope = (np.bincount(labels[chosen], squares[chosen]) / np.exp(x) - sizes) / 2
-        value += WEAK * float(np.sum(x - np.exp(x - high)))
-        return -value, -(slope + WEAK * (1 - np.exp(x - high)))
+        return -value - _log_hyperprior(x - widest), -unit * (slope + WEAK * (1 - np.exp(x - widest)))
 
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        options = {"gtol": SLOPE, "ftol": 1e-9, "maxfun": MOST_FITS, "maxls": 10}
         found = minimize(
-            loss, centre, jac=True, method="L-BFGS-B", bounds=list(zip(low, high, strict=True)), options=options
+            loss if slopes else lambda u: loss(u)[0],
+            np.zeros(len(sizes)),
+            jac=True if slopes else None,
+            method="L-BFGS-B",
+            bounds=[*zip(low, high, strict=True)],
+            options={"gtol": SLOPE * float(unit.min()), "ftol": 1e-9, "maxfun": MOST_FITS, "maxls": 10}
+            | ({} if slopes else {"eps": DIFFERENCE / unit, "ftol": 1e-6, "maxfun": MOST_FITS * (1 + len(sizes))}),
         )
-    variances, settled = np.exp(found.x), bool(found.success or np.max(np.abs(found.jac)) < 10 * SLOPE)
-    evidence = float(-found.fun - WEAK * np.sum(found.x - np.exp(found.x - high)))
-    message = _message(variances, method, int(found.nfev), settled, found.x, low, high)
-    tuning = Tuning(tuple(map(float, variances)), evidence, method, int(found.nfev), settled, message)
-    return problem.with_prior(_with_variances(double, labels, variances).prior), tuning
+    x, fits = centre + unit * found.x, int(found.nfev)
+    left = np.where((found.x > low) & (found.x < high), found.jac / unit, 0.0)
+    settled = bool(found.success or np.max(np.abs(left)) < 10 * SLOPE)
+    tuning = Tuning(
+        variances=tuple(map(float, np.exp(x))),
+        log_evidence=float(-found.fun) - _log_hyperprior(x - widest),
+        method=fit.name,
+        fits=fits,
+        converged=settled,
+        message=_message(x - widest, np.exp(x), f"{fit.name}, {fits} fits", settled),
+    )
+    return problem.with_prior(_with_variances(double, labels, np.exp(x)).prior), tuning
+
+
+def _log_hyperprior(below: Numbers) -> float:
+    """Return the log density of s_g^2 / WIDEST = exp(below) under the hyperprior, up to a constant."""
+    return WEAK * float(np.sum(below - np.exp(below)))
 
 
 def _with_variances(problem: Problem, labels: Numbers, variances: Numbers) -> Problem:
@@ -201,13 +225,12 @@ def _mean_squares(problem: Problem, labels: Numbers) -> Numbers:
     return np.asarray(np.where(means > 0, means, 1.0))
 
 
-def _message(variances: Numbers, method: str, fits: int, settled: bool, x: Numbers, low: Numbers, high: Numbers) -> str:
-    chosen = ", ".join(f"{1 / v:.3g}" for v in variances)
-    told = f"prior precision {chosen}, chosen by evidence ({method}, {fits} fits)"
+def _message(below: Numbers, variances: Numbers, how: str, settled: bool) -> str:
+    told = f"prior precision {', '.join(f'{1 / v:.3g}' for v in variances)}, chosen by evidence ({how})"
     if not settled:
-        return told + "; the search has not settled, so compare with a grid"
-    if np.any(x > high - 1):
-        return told + "; the data leave the width of the prior open, so it is as wide as allowed"
-    if np.any(x < low + 0.1):
-        return told + "; the features tell nothing of the classes, so it is as narrow as allowed"
+        return f"{told}; the search has not settled, so compare with a grid"
+    if np.any(below > -1):
+        return f"{told}; the data leave the width of the prior open, so it is as wide as allowed"
+    if np.any(below < math.log(NARROWEST / WIDEST) + 0.1):
+        return f"{told}; the features tell nothing of the classes, so it is as narrow as allowed"
     return told
