@@ -20,6 +20,9 @@ bench: .venv/.test
 	$(BIN)/python benchmarks/sequential.py
 	$(BIN)/python benchmarks/predictive.py
 	$(BIN)/python benchmarks/informed.py
+	$(BIN)/python benchmarks/empirical_bayes.py
+	$(BIN)/python benchmarks/predictive.py
+	$(BIN)/python benchmarks/compare_real.py
 
 clean:
 	rm -rf .venv demo dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -24,6 +24,7 @@ from enkbayes.samplers import (
 
 if TYPE_CHECKING:
     from enkbayes.artefacts import load, save
+    from enkbayes.empirical_bayes import tune_prior
     from enkbayes.estimators import EnsembleClassifier
 
 __version__ = "0.1.0"
@@ -32,6 +33,7 @@ _LAZY = {
     "EnsembleClassifier": "enkbayes.estimators",
     "load": "enkbayes.artefacts",
     "save": "enkbayes.artefacts",
+    "tune_prior": "enkbayes.empirical_bayes",
 }
 """Names whose modules import scikit-learn or safetensors: loaded at first use, so that the import stays light."""
 
@@ -63,6 +65,7 @@ __all__ = [
     "reduce_to_data",
     "run",
     "save",
+    "tune_prior",
 ]
 
 

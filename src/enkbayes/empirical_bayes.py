@@ -124,7 +124,7 @@ def parameter_groups(linear: LinearMap, features: Any = None, *, intercept: bool
 
 @dataclass
 class _ByPropagation:
-    """Problem -> log evidence and E(theta_i - m0_i)^2 (P,), by expectation propagation from the sites of the last fit."""
+    """Problem -> log evidence and E(theta_i - m0_i)^2 (P,) by expectation propagation, from the sites of the last."""
 
     sites: Sites | None = None
     name: ClassVar[str] = "expectation propagation"

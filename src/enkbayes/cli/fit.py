@@ -76,12 +76,7 @@ def fit(
     trust = classifier.trust_
     # whether someone watched is no property of the model
     classifier.set_params(progress=False).save(out, preprocessing=preprocessing.to_json())
-    for name, reason in preprocessing.left_out:
-        speech.note(f"column {name!r} {reason}; it is left out")
-    for note in preprocessing.notes:
-        speech.note(note)
-    if isinstance(classifier.prior_precision, str):
-        speech.note(classifier.tuning_.message)
+    _note(speech, classifier, preprocessing)
     facts = _facts(classifier, preprocessing, table.rows) | {
         "prior_precision": classifier.prior_precision_,
         "trust": trust.to_json() | {"sentence": trust.sentence},
@@ -121,6 +116,16 @@ def _write_report(
     with replacing(path) as draft:
         draft.write_text(page, encoding="utf-8")
     return path
+
+
+def _note(speech: Speech, classifier: EnsembleClassifier, preprocessing: Preprocessing) -> None:
+    """Say what was left out, made of the columns, and chosen."""
+    for name, reason in preprocessing.left_out:
+        speech.note(f"column {name!r} {reason}; it is left out")
+    for note in preprocessing.notes:
+        speech.note(note)
+    if isinstance(classifier.prior_precision, str):
+        speech.note(classifier.tuning_.message)
 
 
 def _precision(words: str) -> float | str:
