@@ -4,20 +4,28 @@ from dataclasses import fields, is_dataclass
 
 import numpy as np
 import pytest
+import scipy.sparse
 
 import enkbayes as eb
 from enkbayes.arrays import namespace, to_numpy
-from enkbayes.baselines import BY_NAME, HMC, Ensemble
+from enkbayes.baselines import ALDI, BY_NAME, HMC, Ensemble
+from enkbayes.samplers import BY_NAME as SAMPLERS
 from laws.cases import make, raw_data
 
 NAMES = [name for name in BY_NAME if name not in ("hmc", "deep-ensemble")]  # these two have tests of their own
 POINTS = ("mle", "map", "temperature")
+QUICK = {
+    "aldi": ALDI(max_steps=60),
+    "eks": ALDI(max_steps=60, correction=False),
+    "stochastic": eb.StochasticSampler(max_steps=60),
+    "tamed-homotopy": eb.TamedHomotopy(ds=0.02),
+}
 
 
 def quick(name):
     """A method with settings that are fast on small problems."""
     method = BY_NAME[name]()
-    return Ensemble(name, method.sampler, particles=40) if isinstance(method, Ensemble) else method
+    return Ensemble(name, QUICK.get(name, method.sampler), particles=40) if isinstance(method, Ensemble) else method
 
 
 def small_problem(likelihood, convert=lambda x: x, prior=1.0):
@@ -66,7 +74,19 @@ def test_the_prior_is_the_problem_s(name):
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ["mle", "map", "laplace", "laplace-probit", "aldi", "particle-flow", "svgd"])
+def test_weight_two_is_two_rows_and_sparse_features_are_features(name):
+    features, labels = raw_data("categorical")
+    twice = make("categorical", np.vstack([features] * 2), np.tile(labels, 2), 1.0, intercept=1.0)
+    weighted = make(
+        "categorical", scipy.sparse.csr_array(features), labels, 1.0, intercept=1.0, weights=np.full(len(labels), 2.0)
+    )
+    expected, actual = (quick(name).fit(problem).predict_proba(features) for problem in (twice, weighted))
+    assert actual == pytest.approx(expected, abs=1e-7)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in SAMPLERS])  # samplers: see test_backends.py
 def test_torch_arrays_stay_torch_arrays(name):
     torch = pytest.importorskip("torch")
     expected = quick(name).fit(small_problem("bernoulli"))

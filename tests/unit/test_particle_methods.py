@@ -61,7 +61,7 @@ def test_finite_size_correction(J, eks, aldi):
     """METHOD 7.1: stationary tr(C) / D for the target N(0, I), D = 5, without and with the correction."""
 
     def stationary(correction):
-        sampler = ALDI(ds=0.1, max_steps=2000, correction=correction)
+        sampler = ALDI(ds=0.1, max_steps=1500, correction=correction)
         states = islice(eb.iterate(standard_normal(5), sampler, particles=J, seed=1), 100, None)
         return np.mean([np.trace(state.ensemble.cov) / 5 for state in states])
 
@@ -70,13 +70,13 @@ def test_finite_size_correction(J, eks, aldi):
 
 
 def test_aldi_has_the_right_mean_and_variance_in_all_directions():
-    states = islice(eb.iterate(standard_normal(2), ALDI(max_steps=2000), particles=10, seed=2), 100, None)
+    states = islice(eb.iterate(standard_normal(2), ALDI(max_steps=1000), particles=10, seed=2), 100, None)
     theta = np.concatenate([state.ensemble.theta for state in states])
     assert theta.mean(axis=0) == pytest.approx(np.zeros(2), abs=0.1)
     assert np.cov(theta.T) == pytest.approx(np.eye(2), abs=0.12)
 
 
-@pytest.mark.parametrize("sampler", [ALDI(max_steps=200), ALDI(max_steps=200, correction=False)])
+@pytest.mark.parametrize("sampler", [ALDI(max_steps=120), ALDI(max_steps=120, correction=False)])
 def test_langevin_samplers_find_the_posterior(sampler):
     """On T1 the mean field is within .004 sd of the truth (METHOD 6.1); 200 draws have errors of .07 sd."""
     problem = method_problem("T1")
