@@ -183,6 +183,15 @@ def test_fit_writes_the_report_and_says_where(easy, tmp_path):
     assert eb.load(tmp_path / "m.safetensors").trust_.verdict == "good"
 
 
+def test_a_prior_that_the_data_choose_is_reported(easy, tmp_path):
+    target = ["--target", "labels", "--out", tmp_path / "m.safetensors", "--prior-precision", "auto", "--json"]
+    result = call("fit", easy, *target, "--report", tmp_path / "trust.html")
+    assert result.exit_code == 0, result.stderr
+    precision = json.loads(result.stdout)["prior_precision"]
+    assert precision > 0
+    assert f"prior precision {precision:.4g}" in Page((tmp_path / "trust.html").read_text(encoding="utf-8")).text
+
+
 def test_strict_ends_with_code_3_and_leaves_the_model(hard, tmp_path):
     out = tmp_path / "m.safetensors"
     words = ["fit", hard, "--target", "labels", "--out", out, "--prior-precision", "0.02", "--quiet"]

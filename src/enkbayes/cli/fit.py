@@ -78,7 +78,6 @@ def fit(
     classifier.set_params(progress=False).save(out, preprocessing=preprocessing.to_json())
     _note(speech, classifier, preprocessing)
     facts = _facts(classifier, preprocessing, table.rows) | {
-        "prior_precision": classifier.prior_precision_,
         "trust": trust.to_json() | {"sentence": trust.sentence},
         "seconds": time.perf_counter() - started,
         "file": str(out),
@@ -146,7 +145,7 @@ def _facts(classifier: EnsembleClassifier, preprocessing: Preprocessing, rows: i
         "columns": len(preprocessing.columns),
         "features": len(preprocessing.features),
         "left_out": [name for name, _ in preprocessing.left_out],
-        "prior_precision": float(classifier.prior_precision),
+        "prior_precision": float(classifier.prior_precision_),
         "intercept_precision": float(classifier.intercept_precision),
         "sampler": info.sampler,
         "particles": classifier.particles,

@@ -54,7 +54,7 @@ def next_steps(trust: Trust, scores: Scores | None, confidence: float, precision
     confidence is the mean one of the predictions behind the scores, precision that of the prior, None if it is no
     single number.
     """
-    steps, narrower = _repairs(trust), "" if precision is None else f"{10 * precision:g}"
+    steps, narrower = _repairs(trust), "" if precision is None else f"{10 * precision:.3g}"
     if trust.verdict != GOOD and trust.shift >= CLOSE and narrower:
         text = "More rows, or a narrower prior, bring the posterior closer to a Gaussian:"
         steps.append(Step(text, (f"--prior-precision {narrower}",)))

@@ -154,7 +154,7 @@ def _provenance(classifier: EnsembleClassifier) -> str:
     parts = [
         f"enkbayes {__version__}",
         classifier.posterior_.info.sampler,
-        "a prior of its own" if precision is None else f"prior precision {precision:g}",
+        "a prior of its own" if precision is None else f"prior precision {precision:.4g}",
         f"training data {(classifier.fingerprint_ or '')[:16]} (sha256)",
     ]
     return " · ".join(parts)
@@ -162,5 +162,5 @@ def _provenance(classifier: EnsembleClassifier) -> str:
 
 def _precision(classifier: EnsembleClassifier) -> float | None:
     """Return the prior's precision if it is a single number."""
-    value = classifier.prior_precision
+    value = classifier.prior_precision_
     return float(value) if isinstance(value, int | float) else None
