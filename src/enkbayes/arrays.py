@@ -26,7 +26,7 @@ def namespace(*arrays: Array) -> Any:
 
 def to_numpy(x: Array) -> np.ndarray[Any, Any]:
     """Return a numpy copy or view of any array or array-like, from whatever device it lives on."""
-    if isinstance(x, np.ndarray) or not compat.is_array_api_obj(x):
+    if isinstance(x, np.ndarray | np.generic) or not compat.is_array_api_obj(x):
         return np.asarray(x)
     if compat.is_torch_array(x):
         return np.asarray(x.detach().cpu())
