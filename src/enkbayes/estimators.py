@@ -15,17 +15,17 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from enkbayes.aftercare import Aftercare
+from enkbayes.empirical_bayes import Tuning, tune_prior, with_variances
 from enkbayes.fingerprint import fingerprint
 from enkbayes.header import Artefact
 from enkbayes.labels import announced
 from enkbayes.polish import polish
 from enkbayes.posterior import Posterior, Uncertainty
-from enkbayes.priors import weight_prior
+from enkbayes.priors import groups_to_choose, stated, weight_prior
 from enkbayes.problem import Problem
 from enkbayes.run import run
 from enkbayes.samplers import BY_NAME, FROM_PRIOR, MeanField, Sampler
 from enkbayes.storage import write
-from enkbayes.trust import Trust
 
 FLOATS = (np.float64, np.float32)
 Array = np.ndarray[Any, Any]
@@ -44,10 +44,11 @@ class EnsembleClassifier(Aftercare, ClassifierMixin, BaseEstimator):  # type: ig
     particles : int
         J, the size of the ensemble. With "equilibrium" and "mean-field" any number will do; the other samplers need
         more particles than parameters (features x classes).
-    prior_precision : float, array (D,) or array (D, D)
+    prior_precision : float, array (D,), array (D, D) or "auto"
         Inverse variance of the weights' Gaussian prior: one number, one for each feature, or the inverse covariance
         between features. With prior_mean=0 the most probable weights are those of `LogisticRegression(C=1 /
-        prior_precision)`, up to the intercept's weak prior. "auto" is reserved.
+        prior_precision)`, up to the intercept's weak prior. "auto" chooses the number under which the data are most
+        probable (`partial_fit`: on the first batch); `prior_precision_` tells which, `tuning_` how.
     prior_mean : float, array (D,) or array (D, K)
         Mean of the weights' prior.
     fit_intercept : bool
@@ -57,12 +58,15 @@ class EnsembleClassifier(Aftercare, ClassifierMixin, BaseEstimator):  # type: ig
     warm_start : bool
         Start `fit` from the particles of the fit before when shape and classes agree. The answer of a sampler that
         converges is the same up to its tolerance, and comes in fewer steps. Homotopies start from the prior and refuse.
-    intercept_precision : float
-        Inverse variance of the intercept's own prior, weak by default (standard deviation 10).
+    intercept_precision : float or "auto"
+        Inverse variance of the intercept's own prior, weak by default (standard deviation 10), also when that of the
+        weights is chosen: from a single number its prior's width can hardly be learnt, and nothing is gained.
     progress : bool
         Show a progress bar.
     sweeps : int
         Sweeps of `polish` after the fit: they move the particles from the fitted Gaussian to the exact posterior.
+    prior_groups : array (D,), optional
+        Labels of features; with prior_precision="auto" each group of them gets a precision of its own.
 
     Attributes
     ----------
@@ -78,6 +82,12 @@ class EnsembleClassifier(Aftercare, ClassifierMixin, BaseEstimator):  # type: ig
         sha256 of the training data; `partial_fit` chains it over the batches.
     problem_ : Problem
         What the last fit was asked: data and prior, by reference. Files and pickles leave it out.
+    evidence_ : Evidence
+        The log evidence, its method and error bar; `log_evidence_` is its value. Found when asked for; files keep it.
+    prior_precision_, intercept_precision_ : float, or array (D,) and (D, D)
+        The prior in use, as given or as chosen.
+    tuning_ : Tuning or None
+        How "auto" chose: variances, evidence, whether the search settled, and a sentence.
     trust_ : Trust
         How far to trust the posterior: a verdict, what to do, and the figures behind them. Files keep it.
 
@@ -99,6 +109,7 @@ class EnsembleClassifier(Aftercare, ClassifierMixin, BaseEstimator):  # type: ig
     n_iter_: int
     fingerprint_: str | None
     problem_: Problem
+    tuning_: Tuning | None
 
     def __init__(
         self,
@@ -110,9 +121,10 @@ class EnsembleClassifier(Aftercare, ClassifierMixin, BaseEstimator):  # type: ig
         fit_intercept: bool = True,
         random_state: Any = None,
         warm_start: bool = False,
-        intercept_precision: float = 0.01,
+        intercept_precision: Any = 0.01,
         progress: bool = False,
         sweeps: int = 0,
+        prior_groups: Any = None,
     ) -> None:
         self.sampler = sampler
         self.particles = particles
@@ -124,6 +136,7 @@ class EnsembleClassifier(Aftercare, ClassifierMixin, BaseEstimator):  # type: ig
         self.intercept_precision = intercept_precision
         self.progress = progress
         self.sweeps = sweeps
+        self.prior_groups = prior_groups
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> EnsembleClassifier:
         """Fit to features X (N, D), dense or sparse, and labels y (N,); forgets earlier fits.
@@ -144,7 +157,7 @@ class EnsembleClassifier(Aftercare, ClassifierMixin, BaseEstimator):  # type: ig
                 stacklevel=2,
             )
         theta = self._warm_theta(problem, sampler) if self.warm_start else None
-        return self._learn(problem, sampler, theta, fingerprint(X, y, sample_weight))
+        return self._learn(self._tuned(problem), sampler, theta, fingerprint(X, y, sample_weight))
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> EnsembleClassifier:
         """Learn from one more batch: sequential Bayes, with today's posterior N(mean, cov) as tomorrow's prior.
@@ -163,7 +176,9 @@ class EnsembleClassifier(Aftercare, ClassifierMixin, BaseEstimator):  # type: ig
         check_classification_targets(y)
         known = announced(y, classes, None if first else self.classes_)
         problem, before = self._problem(X, y, known, sample_weight), ""
-        if not first:
+        if first:
+            problem = self._tuned(problem)
+        else:
             ensemble = self.posterior_.ensemble.to(problem.prior.mean)
             problem, before = (
                 problem.with_prior(replace(self.posterior_, ensemble=ensemble).law),
@@ -205,7 +220,8 @@ class EnsembleClassifier(Aftercare, ClassifierMixin, BaseEstimator):  # type: ig
             "parameters": self.get_params(deep=False),
             "feature_names": None if names is None else names.tolist(),
         }
-        write(Artefact(self.posterior_, estimator, preprocessing, self.fingerprint_, trust=self._trust), path)
+        found = {"trust": self._trust, "evidence": self._evidence, "tuning": self.tuning_}
+        write(Artefact(self.posterior_, estimator, preprocessing, self.fingerprint_, **found), path)  # type: ignore[arg-type]
 
     @classmethod
     def from_artefact(cls, artefact: Artefact) -> EnsembleClassifier:
@@ -220,12 +236,10 @@ class EnsembleClassifier(Aftercare, ClassifierMixin, BaseEstimator):  # type: ig
         clf.n_features_in_ = artefact.posterior.map.features
         if artefact.estimator["feature_names"] is not None:
             clf.feature_names_in_ = np.asarray(artefact.estimator["feature_names"], dtype=object)
-        return clf._remember(artefact.posterior, artefact.fingerprint, artefact.trust)
-
-    @property
-    def log_evidence_(self) -> float:
-        """The log evidence, once this version computes it."""
-        raise AttributeError("log_evidence_ is not available in this version; compare models by held-out log loss")
+        clf.tuning_ = artefact.tuning
+        clf._remember(artefact.posterior, artefact.fingerprint)
+        clf._trust, clf._evidence = artefact.trust, artefact.evidence
+        return clf
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave the training data out of pickles."""
@@ -249,19 +263,29 @@ class EnsembleClassifier(Aftercare, ClassifierMixin, BaseEstimator):  # type: ig
         sampler: Sampler = BY_NAME[self.sampler]()
         return sampler
 
-    def _problem(self, X: Any, y: Array, classes: Array, weights: Any) -> Problem:
-        """Return the problem with the prior that the parameters describe."""
-        if isinstance(self.prior_precision, str):
-            raise ValueError(
-                f"prior_precision={self.prior_precision!r} is not available in this version; pass a number, "
-                'for example the best of a GridSearchCV over prior_precision with scoring="neg_log_loss"'
-            )
-        if not self.intercept_precision > 0:
-            raise ValueError(f"intercept_precision is {self.intercept_precision}; expected a positive number")
+    def _problem(self, X: Any, y: Array, classes: Array, weights: Any, tuning: Tuning | None = None) -> Problem:
+        """Return the problem with the prior that the parameters describe; what is "auto" is 1, or what was chosen."""
+        precision = stated(self.prior_precision, "prior_precision")
+        intercept = stated(self.intercept_precision, "intercept_precision")
+        if not intercept > 0:
+            raise ValueError(f"intercept_precision is {intercept}; expected a positive number")
         outputs = None if len(classes) == 2 else len(classes)
-        prior = weight_prior(X.shape[1], outputs, self.prior_precision, self.prior_mean)
-        intercept = 1 / self.intercept_precision if self.fit_intercept else None
-        return Problem.create(X, y, prior, intercept=intercept, weights=weights, classes=classes)
+        prior = weight_prior(X.shape[1], outputs, precision, self.prior_mean)
+        problem = Problem.create(
+            X, y, prior, intercept=1 / intercept if self.fit_intercept else None, weights=weights, classes=classes
+        )
+        return problem if tuning is None else with_variances(problem, self._groups(problem), tuning.variances)
+
+    def _groups(self, problem: Problem) -> Any:
+        linear = problem.model.map  # type: ignore[union-attr]
+        return groups_to_choose(linear, self.prior_precision, self.intercept_precision, self.prior_groups)
+
+    def _tuned(self, problem: Problem) -> Problem:
+        """Return the problem with the prior that "auto" chooses, if anything is."""
+        groups, self.tuning_ = self._groups(problem), None
+        if groups is not None:
+            problem, self.tuning_ = tune_prior(problem, groups)
+        return problem
 
     def _warm_theta(self, problem: Problem, sampler: Sampler) -> Array | None:
         """Return the particles of the fit before, if they fit this problem."""
@@ -285,9 +309,9 @@ class EnsembleClassifier(Aftercare, ClassifierMixin, BaseEstimator):  # type: ig
         seed = self.random_state
         return int(seed if isinstance(seed, int | np.integer) else check_random_state(seed).randint(2**31 - 1))
 
-    def _remember(self, posterior: Posterior, data: str | None, trust: Trust | None = None) -> EnsembleClassifier:
+    def _remember(self, posterior: Posterior, data: str | None) -> EnsembleClassifier:
         self.posterior_ = posterior
-        self._trust = trust
+        self._trust = self._evidence = None
         self.classes_ = np.asarray(posterior.classes)
         self.n_iter_ = posterior.info.steps
         self.fingerprint_ = data

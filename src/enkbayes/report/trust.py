@@ -162,5 +162,5 @@ def _provenance(classifier: EnsembleClassifier) -> str:
 
 def _precision(classifier: EnsembleClassifier) -> float | None:
     """Return the prior's precision if it is a single number."""
-    value = classifier.prior_precision
+    value = classifier.prior_precision_
     return float(value) if isinstance(value, int | float) else None
