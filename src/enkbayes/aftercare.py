@@ -1,4 +1,4 @@
-"""What a fitted classifier offers after its fit: trust, evidence, and polish to the exact posterior."""
+"""What a classifier offers after its fit: how far to trust it, its evidence, and polish to the exact posterior."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from enkbayes.empirical_bayes import Tuning
 from enkbayes.evidence import Evidence, log_evidence
 from enkbayes.polish import polish
 from enkbayes.posterior import Posterior
+from enkbayes.priors import chosen_precision, is_auto
 from enkbayes.problem import Problem
 from enkbayes.trust import Trust, assess
 
@@ -22,9 +23,12 @@ class Aftercare:
     posterior_: Posterior
     problem_: Problem
     classes_: np.ndarray[Any, Any]
-    progress: bool
+    n_features_in_: int
+    tuning_: Tuning | None
     prior_precision: Any
-    tuning_: Tuning
+    prior_groups: Any
+    intercept_precision: Any
+    progress: bool
     _trust: Trust | None
     _evidence: Evidence | None
     _problem: Callable[..., Problem]
@@ -36,30 +40,39 @@ class Aftercare:
         """How far to trust the posterior; found when first asked for, and kept by `save`."""
         check_is_fitted(self)
         if self._trust is None:
-            self._trust = assess(self._asked("trust_ weighs the posterior"), self.posterior_)
+            self._trust = assess(self._asked("trust_ weighs the posterior", "call assess(X, y)"), self.posterior_)
         return self._trust
 
     @property
     def evidence_(self) -> Evidence:
-        """The log evidence of the last fit with its method and error bar; found when first asked for."""
+        """The log evidence of the last fit, with its method and error bar; found when first asked for, kept by `save`.
+
+        After `partial_fit` it is that of the last batch, given the batches before.
+        """
         check_is_fitted(self)
         if self._evidence is None:
-            self._evidence = log_evidence(self._asked("the evidence is found"), self.posterior_)
+            problem = self._asked("evidence_ weighs the prior", "ask for it before saving")
+            self._evidence = log_evidence(problem, self.posterior_)
         return self._evidence
 
     @property
     def log_evidence_(self) -> float:
-        """The log evidence log p(y | X, model): compare models of the same data by it.
-
-        >>> import enkbayes as eb
-        >>> from sklearn.datasets import load_breast_cancer
-        >>> from sklearn.preprocessing import scale
-        >>> X, y = load_breast_cancer(return_X_y=True)
-        >>> sensible, absurd = (eb.EnsembleClassifier(prior_precision=p).fit(scale(X), y) for p in (1.0, 1e4))
-        >>> sensible.log_evidence_ > absurd.log_evidence_ + 100
-        True
-        """
+        """The value of `evidence_`: how probable the data were under the prior. Differences compare models."""
         return self.evidence_.value
+
+    @property
+    def prior_precision_(self) -> Any:
+        """The precision of the weights' prior in use: as given, or chosen (a number; an array (D,) with groups)."""
+        check_is_fitted(self)
+        chosen = None if self.tuning_ is None else self.tuning_.precisions
+        return chosen_precision(self.prior_precision, chosen, self.prior_groups, self.n_features_in_)
+
+    @property
+    def intercept_precision_(self) -> float:
+        """The precision of the intercept's prior in use: as given, or chosen."""
+        check_is_fitted(self)
+        chosen = is_auto(self.intercept_precision) and self.tuning_ is not None
+        return float(self.tuning_.precisions[-1] if chosen else self.intercept_precision)  # type: ignore[union-attr]
 
     def assess(self, X: Any, y: Any, sample_weight: Any = None) -> Trust:
         """Return how far to trust the posterior of a `fit` to these very data: a verdict, what to do, and figures.
@@ -72,9 +85,7 @@ class Aftercare:
         >>> clf.assess(scale(X), y).verdict, clf.trust_.verdict
         ('usable', 'usable')
         """
-        problem = self._problem(self._features(X), np.asarray(y), self.classes_, sample_weight)
-        if isinstance(self.prior_precision, str):  # the prior is the one that was chosen in the fit
-            problem = problem.with_prior(self._asked("trust is judged").prior)
+        problem = self._problem(self._features(X), np.asarray(y), self.classes_, sample_weight, self.tuning_)
         return assess(problem, self.posterior_)
 
     def polish(self, sweeps: int = 20) -> Self:
@@ -86,16 +97,16 @@ class Aftercare:
         >>> clf.polish(5).posterior_.info.sweeps
         5
         """
-        problem = self._asked("polish moves the particles")
+        problem = self._asked("polish moves the particles", "polish before saving")
         self.posterior_ = polish(problem, self.posterior_, sweeps, seed=self._seed(), progress=self.progress)
-        self._trust = self._evidence = None
+        self._trust = None
         return self
 
-    def _asked(self, purpose: str) -> Problem:
+    def _asked(self, purpose: str, remedy: str) -> Problem:
         """Return the problem of the last fit, which a file or pickle does not bring along."""
         check_is_fitted(self)
         if not hasattr(self, "problem_"):
             raise AttributeError(
-                f"{purpose} by the data of the fit, which files and pickles leave out; call assess(X, y), or fit again"
+                f"{purpose} by the data of the fit, which files and pickles leave out; {remedy}, or fit again"
             )
         return self.problem_

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -28,6 +29,7 @@ import numpy as np
 import scipy.sparse
 from scipy.optimize import minimize
 
+from enkbayes.arrays import to_numpy
 from enkbayes.ensemble import AffineEnsemble
 from enkbayes.evidence import elbo
 from enkbayes.gaussian import Gaussian, standard_points
@@ -62,9 +64,15 @@ class Tuning:
     converged: bool
     message: str
 
+    @property
+    def precisions(self) -> Numbers:
+        """The inverse variances (G,)."""
+        return 1 / np.asarray(self.variances)
+
 
 def tune_prior(problem: Problem, groups: Any = None) -> tuple[Problem, Tuning]:
-    """Return the problem with the prior variances under which its data are most probable, and how they were found.
+    """Return the problem with the prior variances under which its data are most probable, and how they were found;
+    warns when the search did not settle.
 
     Parameters
     ----------
@@ -89,42 +97,64 @@ def tune_prior(problem: Problem, groups: Any = None) -> tuple[Problem, Tuning]:
     if not problem.prior.diagonal:
         raise ValueError("the prior has a full covariance; expected a diagonal one to tune its variances")
     labels = parameter_groups(problem.model.map) if groups is None else np.asarray(groups)
-    if labels.shape != (problem.dim,) or set(labels.tolist()) - {FIXED} != set(range(int(labels.max()) + 1)):
+    numbers = set(labels.tolist()) - {FIXED}
+    if labels.shape != (problem.dim,) or not numbers or numbers != set(range(len(numbers))):
         raise ValueError(
             f"groups have shape {labels.shape}; expected ({problem.dim},) with labels 0, 1, ... and -1 for fixed ones"
         )
-    if problem.dim > LARGEST:
-        return _searched(problem, labels, _ByBound(), slopes=True)
-    try:
-        return _searched(problem, labels, _ByPropagation(), slopes=problem.likelihood.outputs is None)
-    except Diverged:
-        return _searched(problem, labels, _ByBound(), slopes=True)
+    found, tuning = _found(problem, labels)
+    if not tuning.converged:
+        from sklearn.exceptions import ConvergenceWarning
+
+        warnings.warn(f"prior {tuning.message}", ConvergenceWarning, stacklevel=2)
+    return found, tuning
 
 
-def parameter_groups(linear: LinearMap, features: Any = None, *, intercept: bool = False) -> Numbers:
-    """Return the group (P,) of every parameter from the group of every feature (D,), labels of any kind; the intercept
-    is fixed, or a group of its own.
+def _found(problem: Problem, labels: Numbers) -> tuple[Problem, Tuning]:
+    """Search by the better evidence that there is."""
+    if problem.dim <= LARGEST:
+        with suppress(Diverged):
+            return _searched(problem, labels, _ByPropagation(), slopes=problem.likelihood.outputs is None)
+    return _searched(problem, labels, _ByBound(), slopes=True)
+
+
+def parameter_groups(
+    linear: LinearMap, features: Any = None, *, weights: bool = True, intercept: bool = False
+) -> Numbers:
+    """Return the group (P,) of every parameter from the group of every feature (D,), labels of any kind.
+
+    Without `weights` theirs is -1: they keep their prior, and so does an intercept unless it is to be a group, the
+    last one.
 
     >>> parameter_groups(LinearMap(3, None, intercept=True), ["a", "b", "a"]).tolist()
     [0, 1, 0, -1]
     """
-    if features is None:
-        numbers = np.zeros(linear.features, dtype=np.int64)
-    else:
-        labels = np.asarray(features)
-        if labels.shape != (linear.features,):
-            raise ValueError(
-                f"prior_groups has shape {labels.shape}; expected ({linear.features},), a label for each feature"
-            )
-        numbers = np.unique(labels, return_inverse=True)[1]
+    numbers = feature_groups(linear.features, features) if weights else np.full(linear.features, FIXED)
     if linear.intercept:
         numbers = np.append(numbers, numbers.max() + 1 if intercept else FIXED)
     return np.repeat(numbers, linear.outputs or 1)
 
 
+def feature_groups(size: int, labels: Any = None) -> Numbers:
+    """Return labels (D,) of any kind as numbers 0, 1, ...; one group without labels."""
+    if labels is None:
+        return np.zeros(size, dtype=np.int64)
+    known = np.asarray(labels)
+    if known.shape != (size,):
+        raise ValueError(f"prior_groups has shape {known.shape}; expected ({size},), a label for each feature")
+    return np.unique(known, return_inverse=True)[1]
+
+
+def with_variances(problem: Problem, groups: Numbers, variances: Any) -> Problem:
+    """Return the problem with these prior variances (G,) of the groups of its parameters (P,)."""
+    found = np.asarray(variances, dtype=np.float64)[np.maximum(groups, 0)]
+    cov = np.where(groups == FIXED, to_numpy(problem.prior.cov), found)
+    return problem.with_prior(Gaussian(to_numpy(problem.prior.mean), cov))
+
+
 @dataclass
 class _ByPropagation:
-    """Problem -> log evidence and E(theta_i - m0_i)^2 (P,) by expectation propagation, from the sites of the last."""
+    """Problem -> log evidence and E(theta_i - m0_i)^2 (P,), by expectation propagation from the last fit's sites."""
 
     sites: Sites | None = None
     name: ClassVar[str] = "expectation propagation"
@@ -176,7 +206,7 @@ def _searched(
 
     def loss(u: Numbers) -> tuple[float, Numbers]:
         x = centre + unit * u
-        value, squares = fit(_with_variances(double, labels, np.exp(x)))
+        value, squares = fit(with_variances(double, labels, np.exp(x)))
         slope = (np.bincount(labels[chosen], squares[chosen]) / np.exp(x) - sizes) / 2
         return -value - _log_hyperprior(x - widest), -unit * (slope + WEAK * (1 - np.exp(x - widest)))
 
@@ -199,20 +229,14 @@ def _searched(
         method=fit.name,
         fits=fits,
         converged=settled,
-        message=_message(x - widest, np.exp(x), f"{fit.name}, {fits} fits", settled),
+        message=_message(x - widest, f"{fit.name}, {fits} fits", settled),
     )
-    return problem.with_prior(_with_variances(double, labels, np.exp(x)).prior), tuning
+    return with_variances(problem, labels, np.exp(x)), tuning
 
 
 def _log_hyperprior(below: Numbers) -> float:
     """Return the log density of s_g^2 / WIDEST = exp(below) under the hyperprior, up to a constant."""
     return WEAK * float(np.sum(below - np.exp(below)))
-
-
-def _with_variances(problem: Problem, labels: Numbers, variances: Numbers) -> Problem:
-    """Return the problem with these prior variances of its groups."""
-    cov = np.where(labels == FIXED, problem.prior.cov, variances[np.maximum(labels, 0)])
-    return replace(problem, prior=Gaussian(problem.prior.mean, cov))
 
 
 def _mean_squares(problem: Problem, labels: Numbers) -> Numbers:
@@ -225,12 +249,12 @@ def _mean_squares(problem: Problem, labels: Numbers) -> Numbers:
     return np.asarray(np.where(means > 0, means, 1.0))
 
 
-def _message(below: Numbers, variances: Numbers, how: str, settled: bool) -> str:
-    told = f"prior precision {', '.join(f'{1 / v:.3g}' for v in variances)}, chosen by evidence ({how})"
+def _message(below: Numbers, how: str, settled: bool) -> str:
+    told = f"chosen by evidence ({how})"
     if not settled:
-        return f"{told}; the search has not settled, so compare with a grid"
+        return f"{told}, but the search for the best prior has not settled, so compare it with a grid"
     if np.any(below > -1):
-        return f"{told}; the data leave the width of the prior open, so it is as wide as allowed"
+        return f"{told}; the data leave the width open, so it is as wide as allowed"
     if np.any(below < math.log(NARROWEST / WIDEST) + 0.1):
         return f"{told}; the features tell nothing of the classes, so it is as narrow as allowed"
     return told

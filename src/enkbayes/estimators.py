@@ -10,24 +10,22 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from enkbayes.aftercare import Aftercare
-from enkbayes.empirical_bayes import parameter_groups, tune_prior
+from enkbayes.empirical_bayes import Tuning, tune_prior, with_variances
 from enkbayes.fingerprint import fingerprint
 from enkbayes.header import Artefact
 from enkbayes.labels import announced
 from enkbayes.polish import polish
 from enkbayes.posterior import Posterior, Uncertainty
-from enkbayes.priors import weight_prior
+from enkbayes.priors import groups_to_choose, stated, weight_prior
 from enkbayes.problem import Problem
 from enkbayes.run import run
 from enkbayes.samplers import BY_NAME, FROM_PRIOR, MeanField, Sampler
 from enkbayes.storage import write
-from enkbayes.trust import Trust
 
 FLOATS = (np.float64, np.float32)
 Array = np.ndarray[Any, Any]
@@ -46,11 +44,11 @@ class EnsembleClassifier(Aftercare, ClassifierMixin, BaseEstimator):  # type: ig
     particles : int
         J, the size of the ensemble. With "equilibrium" and "mean-field" any number will do; the other samplers need
         more particles than parameters (features x classes).
-    prior_precision : float, array (D,) or array (D, D)
+    prior_precision : float, array (D,), array (D, D) or "auto"
         Inverse variance of the weights' Gaussian prior: one number, one for each feature, or the inverse covariance
         between features. With prior_mean=0 the most probable weights are those of `LogisticRegression(C=1 /
-        prior_precision)`, up to the intercept's weak prior. "auto" chooses one number, or one for each of
-        `prior_groups`, under which the data are most probable (`enkbayes.tune_prior`); the intercept's stays.
+        prior_precision)`, up to the intercept's weak prior. "auto" chooses the number under which the data are most
+        probable (`partial_fit`: on the first batch); `prior_precision_` tells which, `tuning_` how.
     prior_mean : float, array (D,) or array (D, K)
         Mean of the weights' prior.
     fit_intercept : bool
@@ -60,14 +58,15 @@ class EnsembleClassifier(Aftercare, ClassifierMixin, BaseEstimator):  # type: ig
     warm_start : bool
         Start `fit` from the particles of the fit before when shape and classes agree. The answer of a sampler that
         converges is the same up to its tolerance, and comes in fewer steps. Homotopies start from the prior and refuse.
-    intercept_precision : float
-        Inverse variance of the intercept's own prior, weak by default (standard deviation 10).
+    intercept_precision : float or "auto"
+        Inverse variance of the intercept's own prior, weak by default (standard deviation 10), also when that of the
+        weights is chosen: from a single number its prior's width can hardly be learnt, and nothing is gained.
     progress : bool
         Show a progress bar.
-    prior_groups : array (D,), optional
-        With prior_precision="auto": a label for each feature; features with the same label share a precision.
     sweeps : int
         Sweeps of `polish` after the fit: they move the particles from the fitted Gaussian to the exact posterior.
+    prior_groups : array (D,), optional
+        Labels of features; with prior_precision="auto" each group of them gets a precision of its own.
 
     Attributes
     ----------
@@ -76,8 +75,6 @@ class EnsembleClassifier(Aftercare, ClassifierMixin, BaseEstimator):  # type: ig
         The particles and everything known about them; `posterior_.info` tells how the run went.
     n_iter_ : int
         Steps of the last run.
-    prior_precision_ : float or array
-        The prior precision in use; with "auto" the chosen one, and `tuning_` tells how it was found.
     n_features_in_ : int
     feature_names_in_ : array (D,)
         Only when X had text column names.
@@ -85,6 +82,12 @@ class EnsembleClassifier(Aftercare, ClassifierMixin, BaseEstimator):  # type: ig
         sha256 of the training data; `partial_fit` chains it over the batches.
     problem_ : Problem
         What the last fit was asked: data and prior, by reference. Files and pickles leave it out.
+    evidence_ : Evidence
+        The log evidence, its method and error bar; `log_evidence_` is its value. Found when asked for; files keep it.
+    prior_precision_, intercept_precision_ : float, or array (D,) and (D, D)
+        The prior in use, as given or as chosen.
+    tuning_ : Tuning or None
+        How "auto" chose: variances, evidence, whether the search settled, and a sentence.
     trust_ : Trust
         How far to trust the posterior: a verdict, what to do, and the figures behind them. Files keep it.
 
@@ -106,6 +109,7 @@ class EnsembleClassifier(Aftercare, ClassifierMixin, BaseEstimator):  # type: ig
     n_iter_: int
     fingerprint_: str | None
     problem_: Problem
+    tuning_: Tuning | None
 
     def __init__(
         self,
@@ -117,7 +121,7 @@ class EnsembleClassifier(Aftercare, ClassifierMixin, BaseEstimator):  # type: ig
         fit_intercept: bool = True,
         random_state: Any = None,
         warm_start: bool = False,
-        intercept_precision: float = 0.01,
+        intercept_precision: Any = 0.01,
         progress: bool = False,
         sweeps: int = 0,
         prior_groups: Any = None,
@@ -144,7 +148,7 @@ class EnsembleClassifier(Aftercare, ClassifierMixin, BaseEstimator):  # type: ig
         classes = np.unique(y)
         if len(classes) < 2:
             raise ValueError(f"labels have only one class, {classes[0]}; expected two or more classes")
-        problem, sampler = self._tuned(self._problem(X, y, classes, sample_weight)), self._sampler()
+        problem, sampler = self._problem(X, y, classes, sample_weight), self._sampler()
         if self.particles <= problem.dim and not getattr(sampler, "informed", False):
             warnings.warn(
                 f"{self.particles} particles span {self.particles - 1} of {problem.dim} parameters, and the weights "
@@ -153,7 +157,7 @@ class EnsembleClassifier(Aftercare, ClassifierMixin, BaseEstimator):  # type: ig
                 stacklevel=2,
             )
         theta = self._warm_theta(problem, sampler) if self.warm_start else None
-        return self._learn(problem, sampler, theta, fingerprint(X, y, sample_weight))
+        return self._learn(self._tuned(problem), sampler, theta, fingerprint(X, y, sample_weight))
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> EnsembleClassifier:
         """Learn from one more batch: sequential Bayes, with today's posterior N(mean, cov) as tomorrow's prior.
@@ -216,7 +220,8 @@ class EnsembleClassifier(Aftercare, ClassifierMixin, BaseEstimator):  # type: ig
             "parameters": self.get_params(deep=False),
             "feature_names": None if names is None else names.tolist(),
         }
-        write(Artefact(self.posterior_, estimator, preprocessing, self.fingerprint_, trust=self._trust), path)
+        found = {"trust": self._trust, "evidence": self._evidence, "tuning": self.tuning_}
+        write(Artefact(self.posterior_, estimator, preprocessing, self.fingerprint_, **found), path)  # type: ignore[arg-type]
 
     @classmethod
     def from_artefact(cls, artefact: Artefact) -> EnsembleClassifier:
@@ -231,7 +236,10 @@ class EnsembleClassifier(Aftercare, ClassifierMixin, BaseEstimator):  # type: ig
         clf.n_features_in_ = artefact.posterior.map.features
         if artefact.estimator["feature_names"] is not None:
             clf.feature_names_in_ = np.asarray(artefact.estimator["feature_names"], dtype=object)
-        return clf._remember(artefact.posterior, artefact.fingerprint, artefact.trust)
+        clf.tuning_ = artefact.tuning
+        clf._remember(artefact.posterior, artefact.fingerprint)
+        clf._trust, clf._evidence = artefact.trust, artefact.evidence
+        return clf
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave the training data out of pickles."""
@@ -255,29 +263,28 @@ class EnsembleClassifier(Aftercare, ClassifierMixin, BaseEstimator):  # type: ig
         sampler: Sampler = BY_NAME[self.sampler]()
         return sampler
 
-    def _problem(self, X: Any, y: Array, classes: Array, weights: Any) -> Problem:
-        """Return the problem with the prior that the parameters describe."""
-        if isinstance(self.prior_precision, str) and self.prior_precision != "auto":
-            raise ValueError(f'prior_precision is {self.prior_precision!r}; expected a number, an array, or "auto"')
-        if not self.intercept_precision > 0:
-            raise ValueError(f"intercept_precision is {self.intercept_precision}; expected a positive number")
+    def _problem(self, X: Any, y: Array, classes: Array, weights: Any, tuning: Tuning | None = None) -> Problem:
+        """Return the problem with the prior that the parameters describe; what is "auto" is 1, or what was chosen."""
+        precision = stated(self.prior_precision, "prior_precision")
+        intercept = stated(self.intercept_precision, "intercept_precision")
+        if not intercept > 0:
+            raise ValueError(f"intercept_precision is {intercept}; expected a positive number")
         outputs = None if len(classes) == 2 else len(classes)
-        precision = 1.0 if isinstance(self.prior_precision, str) else self.prior_precision
         prior = weight_prior(X.shape[1], outputs, precision, self.prior_mean)
-        intercept = 1 / self.intercept_precision if self.fit_intercept else None
-        return Problem.create(X, y, prior, intercept=intercept, weights=weights, classes=classes)
+        problem = Problem.create(
+            X, y, prior, intercept=1 / intercept if self.fit_intercept else None, weights=weights, classes=classes
+        )
+        return problem if tuning is None else with_variances(problem, self._groups(problem), tuning.variances)
+
+    def _groups(self, problem: Problem) -> Any:
+        linear = problem.model.map  # type: ignore[union-attr]
+        return groups_to_choose(linear, self.prior_precision, self.intercept_precision, self.prior_groups)
 
     def _tuned(self, problem: Problem) -> Problem:
-        """Return the problem with the prior that its data choose, if they are asked to."""
-        if not isinstance(self.prior_precision, str):
-            self.prior_precision_ = self.prior_precision
-            return problem
-        linear = problem.model.map  # type: ignore[union-attr]
-        problem, self.tuning_ = tune_prior(problem, parameter_groups(linear, self.prior_groups))
-        if not self.tuning_.converged:
-            warnings.warn(self.tuning_.message, ConvergenceWarning, stacklevel=3)
-        precisions = 1 / np.asarray(problem.prior.cov)[: linear.features * (linear.outputs or 1) : linear.outputs or 1]
-        self.prior_precision_ = float(precisions[0]) if self.prior_groups is None else precisions
+        """Return the problem with the prior that "auto" chooses, if anything is."""
+        groups, self.tuning_ = self._groups(problem), None
+        if groups is not None:
+            problem, self.tuning_ = tune_prior(problem, groups)
         return problem
 
     def _warm_theta(self, problem: Problem, sampler: Sampler) -> Array | None:
@@ -302,9 +309,9 @@ class EnsembleClassifier(Aftercare, ClassifierMixin, BaseEstimator):  # type: ig
         seed = self.random_state
         return int(seed if isinstance(seed, int | np.integer) else check_random_state(seed).randint(2**31 - 1))
 
-    def _remember(self, posterior: Posterior, data: str | None, trust: Trust | None = None) -> EnsembleClassifier:
+    def _remember(self, posterior: Posterior, data: str | None) -> EnsembleClassifier:
         self.posterior_ = posterior
-        self._trust, self._evidence = trust, None
+        self._trust = self._evidence = None
         self.classes_ = np.asarray(posterior.classes)
         self.n_iter_ = posterior.info.steps
         self.fingerprint_ = data

@@ -7,7 +7,8 @@ With the fitted Gaussian q, and log w(theta) = log p(data | theta) + log prior(t
     path sampling  int_0^1 E_b[log w] db over the laws q^(1-b) posterior^b, by slice sampling: good far from it too
     thermodynamic integration along the homotopy, -int_0^1 E_s[Psi] ds: a diagnostic of that path
 
-and `log_evidence`, which takes PSIS where its weights say that it is reliable, and path sampling elsewhere.
+and `log_evidence`, which takes PSIS where its weights say that it is reliable, path sampling elsewhere, and the bound
+where that would take too long.
 """
 
 from __future__ import annotations
@@ -34,6 +35,9 @@ DRAWS = 4000
 NODES = 6  # of the Gauss-Legendre rule; the integrand of path sampling is nearly flat
 POPULATIONS, CHAINS = 8, 64  # independent populations, whose spread is the error bar, and the chains in each
 WIDER = 1.25  # factor on the spread of the first law of the path where the data speak
+LINK = 30  # multiplications that the likelihood of one logit costs
+CALLS = 2.5  # evaluations in a move of a chain
+BUDGET = 3e11
 SWEEPS = 20  # moves of each chain at a node
 
 
@@ -69,7 +73,9 @@ class Evidence:
         return f"{self.value:.2f}{bar} ({self.method})"
 
 
-def log_evidence(problem: Problem, posterior: Posterior | None = None, *, seed: int = 0) -> Evidence:
+def log_evidence(
+    problem: Problem, posterior: Posterior | None = None, *, seed: int = 0, budget: float = BUDGET
+) -> Evidence:
     """Return the log evidence of a problem by the cheapest method that is reliable for it.
 
     Parameters
@@ -81,6 +87,9 @@ def log_evidence(problem: Problem, posterior: Posterior | None = None, *, seed: 
         serve as proposal; then, and by default, `MeanField` is run for one.
     seed : int
         Of the draws.
+    budget : float
+        Multiplications that path sampling may cost, by default about two minutes' worth. A problem that needs it and
+        is too large for that gets the ELBO, a lower bound without an error bar.
 
     Examples
     --------
@@ -93,7 +102,9 @@ def log_evidence(problem: Problem, posterior: Posterior | None = None, *, seed: 
     """
     posterior = proposal(problem, posterior)
     by_weights = importance_sampling(problem, posterior, seed=seed)
-    return by_weights if reliable(by_weights) else path_sampling(problem, posterior, seed=seed)
+    if reliable(by_weights):
+        return by_weights
+    return path_sampling(problem, posterior, seed=seed) if _cost(problem) <= budget else elbo(problem, posterior)
 
 
 def reliable(by_weights: Evidence) -> bool:
@@ -209,6 +220,13 @@ def thermodynamic_integration(problem: Problem, *, steps: int = 40, particles: i
     heights = [float(problem.moments(state.ensemble, _average(problem)).loss) for state in states]
     slope = sampler.grading * grid ** (sampler.grading - 1)  # ds = slope dt on the sampler's own grid s = t^grading
     return Evidence(-float(simpson(np.asarray(heights) * slope, x=grid)), math.nan, "thermodynamic integration")
+
+
+def _cost(problem: Problem) -> float:
+    """Return about how many multiplications `path_sampling` takes."""
+    logits = problem.size * (problem.likelihood.outputs or 1)
+    one = problem.size * problem.dim + problem.dim**2 + LINK * logits
+    return POPULATIONS * CHAINS * NODES * SWEEPS * CALLS * one
 
 
 def _average(problem: Problem) -> Expectation:

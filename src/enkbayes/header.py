@@ -1,8 +1,8 @@
 """The header of a stored model: what the file holds besides its arrays, as JSON, checked field by field when read.
 
 Format 1. Required: format, library, kind, likelihood, map, classes, gaussian, info. Optional: estimator (a classifier
-must have it), preprocessing, fingerprint, trust, complement (the law outside the basis), fitted (of polished particles:
-the complement of the Gaussian that they came from).
+must have it), preprocessing, fingerprint, trust, evidence, tuning, complement (the law outside the basis), fitted (of
+polished particles: the complement of the Gaussian that they came from).
 """
 
 from __future__ import annotations
@@ -10,16 +10,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, is_dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from enkbayes.arrays import to_numpy
 from enkbayes.complement import Complement, Frame
+from enkbayes.empirical_bayes import Tuning
 from enkbayes.ensemble import AffineEnsemble
+from enkbayes.evidence import Evidence
 from enkbayes.likelihoods import Bernoulli, Categorical, Normal
 from enkbayes.logits import LinearMap
 from enkbayes.posterior import Info, Posterior
+from enkbayes.records import from_json, to_json, typed
 from enkbayes.samplers import BY_NAME
 from enkbayes.trust import Trust
 
@@ -27,9 +30,9 @@ FORMAT = 1
 LIKELIHOODS = {kind.__name__: kind for kind in (Bernoulli, Categorical, Normal)}
 SAMPLERS = {kind.__name__: kind for kind in BY_NAME.values()}
 LONGEST_LABEL = 10_000
+RECORDS: dict[str, Any] = {"trust": Trust, "evidence": Evidence, "tuning": Tuning}
 FITTED = "fitted."  # prefix of the tensors of the Gaussian that polished particles came from
 
-T = TypeVar("T")
 Tensors = dict[str, np.ndarray[Any, Any]]
 
 
@@ -42,7 +45,7 @@ class Artefact:
     preprocessing : whatever JSON-able dict the caller stored, None if nothing
     fingerprint : sha256 of the training data, None if unknown
     library : version of enkbayes that wrote the file
-    trust : the trust report, None if it was not computed
+    trust, evidence, tuning : the trust report, the log evidence, how the prior was chosen; None if not computed
     """
 
     posterior: Posterior
@@ -51,6 +54,8 @@ class Artefact:
     fingerprint: str | None = None
     library: str = ""
     trust: Trust | None = None
+    evidence: Evidence | None = None
+    tuning: Tuning | None = None
 
 
 def encode(artefact: Artefact) -> tuple[dict[str, Any], Tensors]:
@@ -74,8 +79,9 @@ def encode(artefact: Artefact) -> tuple[dict[str, Any], Tensors]:
         "info": _without_nan(asdict(posterior.info)),
         "preprocessing": None if artefact.preprocessing is None else dict(artefact.preprocessing),
         "fingerprint": artefact.fingerprint,
-        "trust": None if artefact.trust is None else artefact.trust.to_json(),
     }
+    found = {name: getattr(artefact, name) for name in RECORDS}
+    header |= {name: None if record is None else to_json(record) for name, record in found.items()}
     if estimator is not None:
         simple, arrays = _encode_parameters(estimator["parameters"])
         header["estimator"] = {"parameters": simple, "feature_names": estimator.get("feature_names")}
@@ -97,8 +103,9 @@ def decode(header: dict[str, Any], tensors: Tensors) -> Artefact:
     preprocessing, fingerprint = header.get("preprocessing"), header.get("fingerprint")
     if not isinstance(preprocessing, dict | None) or not isinstance(fingerprint, str | None):
         raise ValueError("preprocessing is not a dict or fingerprint is not text")
-    trust = None if header.get("trust") is None else Trust.from_json(header["trust"])
-    return Artefact(posterior, estimator, preprocessing, fingerprint, typed(header, "library", str), trust)
+    stored = {name: header[name] for name in RECORDS if header.get(name) is not None}
+    records = {name: from_json(RECORDS[name], record, name) for name, record in stored.items()}
+    return Artefact(posterior, estimator, preprocessing, fingerprint, typed(header, "library", str), **records)
 
 
 def _decode_posterior(header: dict[str, Any], tensors: Tensors) -> Posterior:
@@ -251,6 +258,8 @@ def _encode_parameters(parameters: Mapping[str, Any]) -> tuple[dict[str, Any], T
             simple[name] = value.item()
         elif isinstance(value, np.random.RandomState):
             simple[name] = None  # a generator in the middle of its stream is not a setting worth keeping
+        elif np.asarray(value).dtype.kind in "OU" and all(isinstance(part, str) for part in value):
+            simple[name] = [str(part) for part in value]  # labels
         else:
             simple[name] = {"tensor": f"parameter.{name}"}
             arrays[f"parameter.{name}"] = _tensor(np.asarray(to_numpy(value), dtype=np.float64))
@@ -286,18 +295,6 @@ def _from_name(stored: dict[str, Any], known: Mapping[str, Callable[..., Any]]) 
     if name not in known:
         raise ValueError(f"unknown name {name!r}; expected one of {', '.join(known)}")
     return known[name](**typed(stored, "fields", dict))
-
-
-def typed(mapping: Any, name: str, kind: type[T]) -> T:
-    """Return mapping[name], which must be of this type (a whole number is a float too, a bool is no number)."""
-    if not isinstance(mapping, dict) or name not in mapping:
-        raise ValueError(f"the field {name} is missing")
-    value = mapping[name]
-    if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        return kind(value)  # type: ignore[call-arg]
-    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise ValueError(f"the field {name} is {value!r}; expected {kind.__name__}")
-    return value
 
 
 def _tensor(x: Any) -> np.ndarray[Any, Any]:

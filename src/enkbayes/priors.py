@@ -7,7 +7,11 @@ from typing import Any
 import numpy as np
 
 from enkbayes.arrays import to_numpy
+from enkbayes.empirical_bayes import feature_groups, parameter_groups
 from enkbayes.gaussian import Gaussian
+from enkbayes.logits import LinearMap
+
+AUTO = "auto"
 
 
 def weight_prior(dim: int, outputs: int | None, precision: Any = 1.0, mean: Any = 0.0) -> Gaussian:
@@ -75,3 +79,32 @@ def _numbers(x: Any, name: str) -> np.ndarray[Any, Any]:
     if not np.all(np.isfinite(values)):
         raise ValueError(f"{name} contains NaN or infinite values; expected finite numbers")
     return values
+
+
+def is_auto(precision: Any) -> bool:
+    """Tell whether a precision is to be chosen by evidence."""
+    return isinstance(precision, str) and precision == AUTO
+
+
+def stated(precision: Any, name: str) -> Any:
+    """Return a precision that is a number or an array; 1 for one that is still to be chosen."""
+    if isinstance(precision, str) and precision != AUTO:
+        raise ValueError(f'{name} is {precision!r}; expected positive numbers, or "auto"')
+    return 1.0 if is_auto(precision) else precision
+
+
+def groups_to_choose(
+    linear: LinearMap, precision: Any, intercept_precision: Any, groups: Any
+) -> np.ndarray[Any, Any] | None:
+    """Return the group (P,) of every parameter whose prior is to be chosen, -1 for others; None if there is none."""
+    weights, intercept = is_auto(precision), is_auto(intercept_precision) and linear.intercept
+    if not (weights or intercept):
+        return None
+    return parameter_groups(linear, groups, weights=weights, intercept=intercept)
+
+
+def chosen_precision(precision: Any, chosen: np.ndarray[Any, Any] | None, groups: Any, dim: int) -> Any:
+    """Return the precision of the weights: as stated, or the chosen one, a number or an array (D,) over groups."""
+    if not is_auto(precision) or chosen is None:
+        return precision
+    return float(chosen[0]) if groups is None else chosen[feature_groups(dim, groups)]

@@ -21,7 +21,8 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save as to_bytes
 
-from enkbayes.header import FORMAT, Artefact, Tensors, decode, encode, typed
+from enkbayes.header import FORMAT, Artefact, Tensors, decode, encode
+from enkbayes.records import typed
 
 UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
 """Format -> the function that turns its header into the next format's."""

@@ -30,7 +30,7 @@ k-hat and effective share, which fall with the number of parameters, do not:
 from __future__ import annotations
 
 import math
-from dataclasses import Field, asdict, dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -42,6 +42,7 @@ from enkbayes.importance import effective_share, log_weights, smoothed
 from enkbayes.logits import LinearLogits
 from enkbayes.posterior import Posterior
 from enkbayes.problem import Problem
+from enkbayes.records import from_json, to_json
 
 GOOD, USABLE, BAD = "good", "usable", "do not trust"
 SETTLED = 0.1  # residual, in posterior sds
@@ -107,30 +108,12 @@ class Trust:
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields for JSON, NaN as None."""
-        return {k: None if isinstance(v, float) and math.isnan(v) else v for k, v in asdict(self).items()}
+        return to_json(self)
 
     @classmethod
     def from_json(cls, stored: Any) -> Trust:
         """Return what `to_json` gave; a ValueError says what does not fit."""
-        if not isinstance(stored, dict) or stored.keys() != {field.name for field in fields(cls)}:
-            raise ValueError("the trust report has other fields than expected")
-        values = {field.name: _typed(stored[field.name], field) for field in fields(cls)}
-        return cls(**values)
-
-
-def _typed(value: Any, field: Field[Any]) -> Any:
-    """Return a value that JSON gave for a field, None as NaN where a number must be."""
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    fits = {
-        "str": isinstance(value, str),
-        "int": number and isinstance(value, int),
-        "float": number or value is None,
-        "int | None": value is None or (number and isinstance(value, int)),
-        "float | None": number or value is None,
-    }[str(field.type)]
-    if not fits:
-        raise ValueError(f"the field {field.name} of the trust report is {value!r}; expected {field.type}")
-    return math.nan if value is None and field.type == "float" else value
+        return from_json(cls, stored, "trust report")
 
 
 def assess(problem: Problem, posterior: Posterior, *, draws: int | None = None, seed: int = 0) -> Trust:

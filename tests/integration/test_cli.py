@@ -251,7 +251,6 @@ def test_bad_training_data(cancer, tmp_path):
     assert "there is only the target" in fit("a.csv", "y\nno\nyes\nno\n")
     assert "is not there" in fit("missing.csv")
     assert "ends in '.txt'" in fit("a.txt", good)
-    assert "not available" in fit("a.csv", good, prior_precision="auto")
     assert "prior-precision is 'much'" in fit("a.csv", good, prior_precision="much")
     assert "-1" in fit("a.csv", good, prior_precision="-1")
     assert "particles is 1" in fit("a.csv", good, particles="1")

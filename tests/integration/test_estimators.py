@@ -272,7 +272,9 @@ def test_a_run_that_does_not_settle_warns(wine):
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"prior_precision": "auto"}, "not available in this version; pass a number"),
+        ({"prior_precision": "automatic"}, "prior_precision is 'automatic'; expected positive numbers, or \"auto\""),
+        ({"intercept_precision": "weak"}, "intercept_precision is 'weak'; expected positive numbers, or \"auto\""),
+        ({"prior_precision": "auto", "prior_groups": [0, 1]}, r"prior_groups has shape \(2,\); expected \(13,\)"),
         ({"prior_precision": [1.0, 2.0]}, r"shape \(2,\); expected a number"),
         ({"prior_precision": -1.0}, "expected positive"),
         ({"prior_mean": "zero"}, "prior_mean is 'zero'"),
@@ -285,10 +287,3 @@ def test_a_run_that_does_not_settle_warns(wine):
 def test_wrong_parameters_are_explained(wine, parameters, message):
     with pytest.raises(ValueError, match=message):
         EnsembleClassifier(**parameters).fit(*wine)
-
-
-def test_place_kept_for_evidence(wine):
-    clf = EnsembleClassifier(random_state=0).fit(*wine)
-    for name in ("log_evidence_",):
-        with pytest.raises(AttributeError, match=f"{name} is not available in this version"):
-            getattr(clf, name)

@@ -16,7 +16,7 @@ def start(problem, J=20):
 def test_every_sampler_and_likelihood_is_under_the_laws():
     covered = {type(x).__name__ for x in (*SAMPLERS.values(), *LIKELIHOODS.values())}
     public = set(eb.samplers.__all__) | set(eb.likelihoods.__all__)
-    assert covered == public - {"State", "Sampler", "Likelihood", "BY_NAME", "FROM_PRIOR"}
+    assert covered == public - {"State", "Sampler", "Informed", "Likelihood", "BY_NAME", "FROM_PRIOR"}
 
 
 @pytest.mark.parametrize("J", [20, 6])

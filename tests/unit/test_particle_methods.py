@@ -119,7 +119,7 @@ def test_particle_flow_on_t1(J, published, record_property):
     ours = eb.run(problem, ParticleFlow(), particles=J, seed=0)
     equilibrium = eb.run(problem, eb.Equilibrium(), particles=J, seed=0)
     found = [relative_error(cov, truth.cov) for cov in (root @ last.ensemble.cov @ root.T, ours.cov, equilibrium.cov)]
-    record_property("relative errors: plain, invariant, equilibrium", found)
+    record_property("relative errors: plain, invariant, equilibrium", [float(x) for x in found])
     assert found[0] == pytest.approx(published, abs=0.06)
     assert found[2] < found[1] / 5
     assert found[1] < 0.8 * found[0]

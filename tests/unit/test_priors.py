@@ -76,3 +76,8 @@ def test_laws_and_priors_that_do_not_fit():
         _ = eb.run(problem, eb.Homotopy(), particles=8).law
     with pytest.raises(ValueError, match="dimension 12; expected 15"):
         problem.with_prior(eb.Gaussian.isotropic(12))
+
+
+def test_numbers_of_numpy_are_numbers():
+    """GridSearchCV over numpy.logspace passes them."""
+    assert weight_prior(2, None, precision=np.float64(4.0), mean=np.float32(1.0)).cov.tolist() == [0.25, 0.25]

@@ -35,7 +35,7 @@ def fit(
     sampler: Annotated[SamplerName, typer.Option(help="How the posterior is found.")] = SamplerName.EQUILIBRIUM,
     particles: Annotated[int, typer.Option(help="Size of the ensemble.")] = 200,
     prior_precision: Annotated[
-        str, typer.Option(metavar="X|auto", help="Inverse prior variance of the weights of standardised features.")
+        str, typer.Option(metavar="X|auto", help="Inverse prior variance of the weights; auto chooses by evidence.")
     ] = "1.0",
     sweeps: Annotated[int, typer.Option(min=0, help="Sweeps of polish to the exact posterior after the fit.")] = 0,
     seed: Annotated[int, typer.Option(min=0, help="Same seed, same model.")] = 0,
@@ -73,10 +73,13 @@ def fit(
     features = preprocessing.transform(table)
     with warnings_as_notes(speech):
         classifier.fit(features, labels)
-    trust = classifier.trust_
+    trust, _ = classifier.trust_, classifier.evidence_  # both are kept in the file
     # whether someone watched is no property of the model
     classifier.set_params(progress=False).save(out, preprocessing=preprocessing.to_json())
-    _note(speech, classifier, preprocessing)
+    for name, reason in preprocessing.left_out:
+        speech.note(f"column {name!r} {reason}; it is left out")
+    for note in preprocessing.notes:
+        speech.note(note)
     facts = _facts(classifier, preprocessing, table.rows) | {
         "trust": trust.to_json() | {"sentence": trust.sentence},
         "seconds": time.perf_counter() - started,
@@ -117,18 +120,8 @@ def _write_report(
     return path
 
 
-def _note(speech: Speech, classifier: EnsembleClassifier, preprocessing: Preprocessing) -> None:
-    """Say what was left out, made of the columns, and chosen."""
-    for name, reason in preprocessing.left_out:
-        speech.note(f"column {name!r} {reason}; it is left out")
-    for note in preprocessing.notes:
-        speech.note(note)
-    if isinstance(classifier.prior_precision, str):
-        speech.note(classifier.tuning_.message)
-
-
 def _precision(words: str) -> float | str:
-    """Return the number; `auto` is the estimator's affair."""
+    """Return the number; what `auto` means is the estimator's affair."""
     if words == "auto":
         return words
     try:
@@ -138,6 +131,8 @@ def _precision(words: str) -> float | str:
 
 
 def _facts(classifier: EnsembleClassifier, preprocessing: Preprocessing, rows: int) -> dict[str, Any]:
+    from enkbayes.records import to_json
+
     info = classifier.posterior_.info
     return {
         "rows": rows,
@@ -146,7 +141,9 @@ def _facts(classifier: EnsembleClassifier, preprocessing: Preprocessing, rows: i
         "features": len(preprocessing.features),
         "left_out": [name for name, _ in preprocessing.left_out],
         "prior_precision": float(classifier.prior_precision_),
+        "prior_choice": None if classifier.tuning_ is None else to_json(classifier.tuning_),
         "intercept_precision": float(classifier.intercept_precision),
+        "log_evidence": to_json(classifier.evidence_) | {"text": str(classifier.evidence_)},
         "sampler": info.sampler,
         "particles": classifier.particles,
         "steps": info.steps,
@@ -156,6 +153,12 @@ def _facts(classifier: EnsembleClassifier, preprocessing: Preprocessing, rows: i
     }
 
 
+def _prior(facts: dict[str, Any]) -> str:
+    """Return the prior in a few words, and how it was chosen if it was."""
+    words = f"variance {1 / facts['prior_precision']:.4g}, of intercepts {1 / facts['intercept_precision']:g}"
+    return words if facts["prior_choice"] is None else f"{words}; {facts['prior_choice']['message']}"
+
+
 def _shown(facts: dict[str, Any]) -> dict[str, str]:
     classes = facts["classes"]
     few = text(classes[:6]) + (", ..." if len(classes) > 6 else "")
@@ -163,11 +166,12 @@ def _shown(facts: dict[str, Any]) -> dict[str, str]:
         "rows": text(facts["rows"]),
         "classes": f"{len(classes)}: {few}",
         "features": f"{facts['features']} from {facts['columns']} columns",
-        "prior": f"variance {1 / facts['prior_precision']:g}, of intercepts {1 / facts['intercept_precision']:g}",
+        "prior": _prior(facts),
         "sampler": f"{facts['sampler']}, {facts['particles']} particles",
         "steps": text(facts["steps"]),
         "residual": text(facts["residual"]),
         "converged": text(facts["converged"]) if facts["converged"] else f"no: {facts['message']}",
+        "log evidence": facts["log_evidence"]["text"],
         "trust": f"{facts['trust']['verdict']}: {facts['trust']['sentence']}",
         "seconds": f"{facts['seconds']:.2f}",
         "file": facts["file"],
