@@ -27,7 +27,7 @@ from sklearn.datasets import load_breast_cancer, load_digits
 import enkbayes as eb
 from enkbayes.baselines import BY_NAME, HMC, Method
 from enkbayes.compare import Comparison, Split, compare, standardised_splits
-from enkbayes.datasets import Moons, last_layer_features
+from enkbayes.datasets import Plane, last_layer_features
 
 ENVIRONMENT = {
     "python": platform.python_version(),
@@ -56,7 +56,7 @@ def standardised(load: Callable[..., tuple[np.ndarray, np.ndarray]]) -> Split:
 
 
 def moons() -> Split:
-    points = Moons.make(0)
+    points = Plane.moons(0)
     train, test = last_layer_features(points)
     return Split(train, points.train_labels, test, points.test_labels)
 

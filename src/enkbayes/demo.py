@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from enkbayes import metrics, plots
-from enkbayes.datasets import Moons, one_thread, require_torch, tensor, train_network
+from enkbayes.datasets import Plane, one_thread, require_torch, tensor, train_network
 from enkbayes.tables import replacing
 
 Vector = np.ndarray[Any, Any]
@@ -75,7 +75,7 @@ def run_demo(
     if out.exists() and not out.is_dir():
         raise ValueError(f"{out} is a file; expected a folder for picture and report")
     out.mkdir(parents=True, exist_ok=True)
-    moons = Moons.make(seed)
+    moons = Plane.moons(seed)
     with one_thread():
         model = train_network(moons, seed, steps, lambda share: progress(0.9 * share))
         mle, posterior, fit_steps = predictors(model, moons, seed)
@@ -86,7 +86,7 @@ def run_demo(
     return DemoResult(*scores, fit_steps, picture, report, time.perf_counter() - started)
 
 
-def predictors(model: Any, moons: Moons, seed: int) -> tuple[Predict, Predict, int]:
+def predictors(model: Any, moons: Plane, seed: int) -> tuple[Predict, Predict, int]:
     """Return the trained network and its posterior as functions of inputs, and the steps the posterior took."""
     import torch
 
@@ -106,10 +106,10 @@ def predictors(model: Any, moons: Moons, seed: int) -> tuple[Predict, Predict, i
     return mle, posterior, head.posterior.info.steps
 
 
-def demo_scores(predict: Predict, moons: Moons) -> DemoScores:
+def demo_scores(predict: Predict, moons: Plane) -> DemoScores:
     """Return the scores of one method.
 
-    >>> demo_scores(lambda points: np.full(len(points), 0.5), Moons.make(0)).far_confidence
+    >>> demo_scores(lambda points: np.full(len(points), 0.5), Plane.moons(0)).far_confidence
     0.5
     """
     scores = metrics.score(predict(moons.test), moons.test_labels)
@@ -119,7 +119,7 @@ def demo_scores(predict: Predict, moons: Moons) -> DemoScores:
     return DemoScores(scores.accuracy, scores.nll, scores.ece, far)
 
 
-def draw(path: Path, moons: Moons, mle: Predict, posterior: Predict) -> Path:
+def draw(path: Path, moons: Plane, mle: Predict, posterior: Predict) -> Path:
     """Draw confidence maps of both methods, near the data and zoomed out, and return the path."""
     figure = plots.confidence_figure(
         {"Trained network (MLE)": mle, "With a posterior": posterior}, moons.train, moons.train_labels, zoom=10.0

@@ -236,11 +236,11 @@ def test_digits_and_the_paper_s_moons_run_end_to_end(tmp_path, monkeypatch):
     assert facts["classes"] == [str(k) for k in range(10)]
     assert all(row["failures"] == 0 and row["accuracy"]["mean"] > 0.5 for row in facts["methods"])
     pytest.importorskip("torch")
-    from enkbayes.datasets import Moons, last_layer_features
+    from enkbayes.datasets import Plane, last_layer_features
 
     short = partial(baselines.DeepEnsemble, steps=60)
     monkeypatch.setattr(baselines, "BY_NAME", {**baselines.BY_NAME, "deep-ensemble": short})
-    moons = Moons.make(0)
+    moons = Plane.moons(0)
     features = np.concatenate(last_layer_features(moons, steps=300))
     np.savez(tmp_path / "moons.npz", features=features, y=np.concatenate([moons.train_labels, moons.test_labels]))
     facts = facts_of(tmp_path / "moons.npz", "--target", "y", "--methods", "equilibrium,deep-ensemble")

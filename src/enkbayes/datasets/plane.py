@@ -1,0 +1,157 @@
+"""The paper's data in the plane, and the small networks whose last hidden layer gives the features of its logistic
+regression.
+
+The paper's part: two classes or more in 2-D, made with scikit-learn; 20 hidden units and 50 features (50 and 50 for
+several classes), SGD with learning rate 3e-4 and momentum 0.9, 30 test points. What it leaves open is our choice: two
+moons with noise 0.2 and 70 points to train on; four blobs with 400 and 100; layers 2-20-20-50-1 with ReLU, weight decay
+5e-4, 5000 full-batch steps.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+Vector = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Plane:
+    """Points (n, 2) with class numbers (n,), to train on and to test."""
+
+    train: Vector
+    train_labels: Vector
+    test: Vector
+    test_labels: Vector
+
+    @classmethod
+    def moons(cls, seed: int) -> Plane:
+        """Return two interleaved half circles with noise: 70 points to train on, 30 to test.
+
+        >>> Plane.moons(0).train.shape, Plane.moons(0).test.shape
+        ((70, 2), (30, 2))
+        """
+        from sklearn.datasets import make_moons
+
+        return cls._split(*make_moons(100, noise=0.2, random_state=seed), train=70)
+
+    @classmethod
+    def blobs(cls, seed: int) -> Plane:
+        """Return four round clouds in the square from -10 to 10: 400 points to train on, 100 to test.
+
+        >>> Plane.blobs(0).train.shape, Plane.blobs(0).classes
+        ((400, 2), 4)
+        """
+        from sklearn.datasets import make_blobs
+
+        points, labels = make_blobs(500, centers=4, cluster_std=1.2, center_box=(-10, 10), random_state=seed)[:2]
+        return cls._split(points, labels, train=400)
+
+    @classmethod
+    def _split(cls, points: Vector, labels: Vector, train: int) -> Plane:
+        return cls(points[:train], labels[:train], points[train:], labels[train:])
+
+    @property
+    def classes(self) -> int:
+        """The number of classes."""
+        return int(self.train_labels.max()) + 1
+
+
+def plane_network(hidden: tuple[int, ...], outputs: int, seed: int, *, bias: bool = True) -> Any:
+    """Return an untrained network from the plane to logits; `bias` is that of the last layer.
+
+    >>> [tuple(p.shape) for p in plane_network((20, 50), 1, seed=0, bias=False).parameters()]
+    [(20, 2), (20,), (50, 20), (50,), (1, 50)]
+    """
+    import torch
+    from torch import nn
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        layers = [part for a, b in itertools.pairwise((2, *hidden)) for part in (nn.Linear(a, b), nn.ReLU())]
+        return nn.Sequential(*layers, nn.Linear(hidden[-1], outputs, bias=bias))
+
+
+def sgd(parameters: Any) -> Any:
+    """Return the paper's optimiser, with our weight decay."""
+    import torch
+
+    return torch.optim.SGD(parameters, lr=3e-4, momentum=0.9, weight_decay=5e-4)
+
+
+def train_network(
+    data: Plane,
+    seed: int,
+    steps: int,
+    progress: Callable[[float], None] = lambda _: None,
+    *,
+    hidden: tuple[int, ...] = (20, 20, 50),
+    bias: bool = True,
+) -> Any:
+    """Return the paper's small network, trained: one logit for two classes, K for more."""
+    from torch import nn
+    from torch.nn import functional
+
+    binary = data.classes == 2
+    model = plane_network(hidden, 1 if binary else data.classes, seed, bias=bias)
+    x, optimiser = tensor(data.train), sgd(model.parameters())
+    loss: Any = nn.BCEWithLogitsLoss() if binary else functional.cross_entropy
+    targets = tensor(data.train_labels)[:, None] if binary else tensor(data.train_labels).long()
+    for step in range(steps):
+        optimiser.zero_grad()
+        loss(model(x), targets).backward()
+        optimiser.step()
+        if step % 50 == 49:
+            progress((step + 1) / steps)
+    return model
+
+
+def last_layer_features(
+    data: Plane, seed: int = 0, *, steps: int = 5000, progress: Callable[[float], None] = lambda _: None
+) -> tuple[Vector, Vector]:
+    """Return the 50 features that the network, trained on the points to train on, gives to these and to those to test
+    on.
+
+    >>> train, test = last_layer_features(Plane.moons(0), steps=3)
+    >>> train.shape, test.shape, bool(train.min() >= 0)
+    ((70, 50), (30, 50), True)
+    """
+    torch = require_torch()
+    with one_thread():
+        model = train_network(data, seed, steps, progress)
+        with torch.no_grad():
+            train, test = (np.asarray(model[:-1](tensor(points)).double()) for points in (data.train, data.test))
+    return train, test
+
+
+def require_torch() -> Any:
+    """Return torch, or say how to install it."""
+    try:
+        import torch
+    except ImportError:
+        raise ImportError("the network needs torch; install it with pip install 'enkbayes[torch]'") from None
+    return torch
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Let torch use one thread: for so small a network more of them only wait for each other."""
+    torch = require_torch()
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def tensor(x: Vector) -> Any:
+    """Return a numpy array as a float32 tensor."""
+    import torch
+
+    return torch.as_tensor(x, dtype=torch.float32)
