@@ -12,7 +12,7 @@ from enkbayes.datasets.downloads import cache_folder
 def image_network(
     name: str, data: Images, *, epochs: int, seed: int, progress: Callable[[int, float], None] = lambda *_: None
 ) -> Any:
-    """Return a ResNet10 with one logit, trained on images of two classes; its checkpoint is in the cache under `name`."""
+    """Return a ResNet10 with one logit, trained on images of two classes; the cache keeps its checkpoint as `name`."""
     import torch
 
     from enkbayes.nets.image_training import ImageTraining, train_on_images
