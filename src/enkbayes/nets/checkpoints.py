@@ -1,7 +1,9 @@
-"""Finished members of a deep ensemble in a folder, one `.safetensors` file each, so that training can go on."""
+"""Checkpoints that appear in one piece, and the finished members of a deep ensemble, one file each in a folder."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from uuid import uuid4
 
@@ -10,18 +12,33 @@ from safetensors.torch import load_model, save_model
 from torch import nn
 
 
+@contextmanager
+def in_one_piece(path: Path) -> Iterator[str]:
+    """Yield the name of a draft next to `path`, whose folder is made if need be; the draft takes the place of `path`
+    when the block ends well, and goes away when it does not.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with in_one_piece(Path(folder) / "new" / "note.txt") as draft:
+    ...         _ = Path(draft).write_text("all of it")
+    ...     [path.name for path in Path(folder).rglob("*.txt")]
+    ['note.txt']
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{uuid4().hex}")
+    try:
+        yield str(draft)
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
 def store(network: nn.Module, folder: str | Path | None, member: int, name: str) -> None:
     """Write a finished member in one piece; `name` is the fingerprint of data and settings."""
     if folder is None:
         return
-    path = _path(folder, member)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{uuid4().hex}")
-    try:
-        save_model(network, str(draft), metadata={"recipe": name})
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
+    with in_one_piece(_path(folder, member)) as draft:
+        save_model(network, draft, metadata={"recipe": name})
 
 
 def restore(network: nn.Module, folder: str | Path | None, member: int, name: str) -> bool:

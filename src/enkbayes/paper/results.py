@@ -1,4 +1,4 @@
-"""Findings as files: one folder for each experiment, with result.json, a .csv for each table, a .png for each figure."""
+"""Findings as files: a folder for each experiment, with result.json, a .csv for each table, a .png for each figure."""
 
 from __future__ import annotations
 
@@ -53,11 +53,12 @@ class Result:
 
 
 def write(out: Path, findings: Findings, **about: Any) -> Result:
-    """Write everything into out/<name> and return the result; result.json comes last, so that a run which was stopped
-    leaves none. `about` is the rest of the fields of `Result`.
+    """Write everything into out/<name> and return the result; an earlier result.json goes first and the new one comes
+    last, so that a run which was stopped leaves none. `about` is the rest of the fields of `Result`.
     """
     folder = out / about["name"]
     folder.mkdir(parents=True, exist_ok=True)
+    (folder / RESULT).unlink(missing_ok=True)
     for table in findings.tables:
         _write_csv(folder / f"{table.name}.csv", table)
     pictures = []
