@@ -16,6 +16,7 @@ from enkbayes.cli.demo import demo
 from enkbayes.cli.evaluate import evaluate
 from enkbayes.cli.fit import fit
 from enkbayes.cli.predict import predict
+from enkbayes.cli.reproduce import reproduce
 
 # typer exports the errors of single options, not the class of all usage errors they come from
 UsageError: type[Exception] = typer.BadParameter.__bases__[0]
@@ -61,6 +62,7 @@ EXAMPLES: dict[Callable[..., None], str] = {
     predict: "enkbayes predict model.safetensors new.csv --out predictions.csv",
     evaluate: "enkbayes evaluate model.safetensors test.csv --target species",
     compare: "enkbayes compare data.csv --target species --repeats 5 --reference hmc --out comparison",
+    reproduce: "enkbayes reproduce all --size smoke --out reproduced",
 }
 
 

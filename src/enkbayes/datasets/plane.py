@@ -38,7 +38,8 @@ class Plane:
         """
         from sklearn.datasets import make_moons
 
-        return cls._split(*make_moons(100, noise=0.2, random_state=seed), train=70)
+        points, labels = make_moons(100, noise=0.2, random_state=seed)
+        return cls._split(points, labels, train=70)
 
     @classmethod
     def blobs(cls, seed: int) -> Plane:

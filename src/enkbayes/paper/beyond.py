@@ -1,4 +1,4 @@
-"""Beyond the paper: the exact-flow samplers, what far-field confidence depends on, and all layers instead of the last."""
+"""Beyond the paper: exact-flow samplers, what far-field confidence depends on, and all layers instead of the last."""
 
 from __future__ import annotations
 
@@ -117,8 +117,9 @@ def _condition_claims(
         ),
         judged(
             "Not in the paper: it depends on the prior variance.",
-            f"After {short:,} steps a variance of 20 instead of 2 lowers it by another {wide}; evidence chooses variances "
-            f"of {np.median(chosen[short]):.3g} (after {short:,} steps) and {np.median(chosen[long]):.3g} ({long:,}), medians.",
+            f"After {short:,} steps a variance of 20 instead of 2 lowers it by another {wide}; evidence chooses the "
+            f"variance {np.median(chosen[short]):.3g} after {short:,} steps, {np.median(chosen[long]):.3g} after {long:,} "
+            "(medians).",
             holds=wide.above(0),
             partly=wide.mean > 0,
         ),

@@ -49,8 +49,8 @@ def figure5(run: Run) -> Findings:
         sures[name, size][repeat] = _sure_share(here, predict)
     table = Table(
         "sizes",
-        "Means over the repetitions: distance of predictions to the mean-field limit, far-field confidence, and the share "
-        f"of the map, zoomed out {ZOOM:g} times, where confidence is above {SURE}.",
+        "Means over the repetitions: distance of predictions to the mean-field limit, far-field confidence, and the "
+        f"share of the map, zoomed out {ZOOM:g} times, where confidence is above {SURE}.",
         ("method", "J", "distance", "distance, error", "far-field confidence", "sure share"),
         tuple(
             (TITLES[n], J, (e := Estimate.of(apart[n, J])).mean, e.error, fars[n, J].mean(), sures[n, J].mean())
@@ -146,8 +146,8 @@ def _converges(apart: dict[tuple[str, int], Vector]) -> Claim:
         + ".",
         holds=all(e.mean < 0.01 for e in last.values()) and all(last[n].mean < first[n].mean for n in ALGORITHMS),
         partly=any(e.mean < 0.01 for e in last.values()),
-        why="What is left is the time step, which no number of particles removes: the splitting of Algorithm 2 widens the "
-        "ensemble, the explicit mean step of Algorithm 1 lags.",
+        why="What is left is the time step, which no number of particles removes: the splitting of Algorithm 2 widens "
+        "the ensemble, the explicit mean step of Algorithm 1 lags.",
     )
 
 

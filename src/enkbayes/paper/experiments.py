@@ -122,8 +122,8 @@ def reproduce(
 ) -> Outcome:
     """Run experiments into the folder `out` and write its report.html, which shows all results that are there.
 
-    An experiment whose result of the same size is there is not run again, unless `again`. One that cannot be run says why;
-    the others go on.
+    An experiment whose result of the same size is there is not run again, unless `again`. One that cannot be run says
+    why; the others go on.
     """
     out.mkdir(parents=True, exist_ok=True)
     run = Run(size, out / "kept", data_dir=data_dir)
@@ -138,7 +138,7 @@ def reproduce(
             kept.append(name)
             continue
         begin, end = (sum(list(seconds.values())[:k]) / sum(seconds.values()) for k in (i, i + 1))
-        part = replace(run, tell=lambda share, doing, n=name: tell(share, f"{n}: {doing}")).part(begin, end)
+        part = replace(run, tell=_named(tell, name)).part(begin, end)
         part.tell(0.0, "begins")
         try:
             results[name] = _run(name, part, out)
@@ -154,6 +154,10 @@ def write_report(out: Path, size: Size, command: str = "", missing: Mapping[str,
     with replacing(out / "report.html") as draft:
         draft.write_text(page, encoding="utf-8")
     return out / "report.html"
+
+
+def _named(tell: Tell, name: str) -> Tell:
+    return lambda share, doing: tell(share, f"{name}: {doing}")
 
 
 def _run(name: str, run: Run, out: Path) -> Result:

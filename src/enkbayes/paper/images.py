@@ -37,14 +37,29 @@ SHOWN = ("MLE", "Deep ensemble", "Laplace", "Algorithm 2", "Equilibrium")
 
 @dataclass(frozen=True, eq=False)
 class Seen:
-    """Predictions of one method, the probability of class 1 (n,): on training, test and other images."""
+    """Predictions of one method, the probability of class 1 (n,), on training, test and other images; its steps and
+    seconds, and what it warned of.
+    """
 
-    train: Vector
-    test: Vector
-    others: Vector
+    proba: tuple[Vector, ...]
     steps: int
     seconds: float
     note: str = ""
+
+    @property
+    def train(self) -> Vector:
+        """Those of the training images."""
+        return self.proba[0]
+
+    @property
+    def test(self) -> Vector:
+        """Those of the test images."""
+        return self.proba[1]
+
+    @property
+    def others(self) -> Vector:
+        """Those of images of other classes."""
+        return self.proba[2]
 
 
 def figure7(run: Run) -> Findings:
@@ -85,9 +100,11 @@ def predictions(task: ImageTask, run: Run) -> dict[str, Seen]:
     trained = time.perf_counter() - started
     features = [part[0] for part in members[0]]
     found = {
-        "MLE": Seen(*(part[1] for part in members[0]), size.epochs, trained / size.members),
+        "MLE": Seen(tuple(part[1] for part in members[0]), size.epochs, trained / size.members),
         "Deep ensemble": Seen(
-            *(np.mean([each[i][1] for each in members], axis=0) for i in range(3)), size.members * size.epochs, trained
+            tuple(np.mean([each[i][1] for each in members], axis=0) for i in range(3)),
+            size.members * size.epochs,
+            trained,
         ),
     }
     problem = Problem.create(features[0], task.train.labels, PRIOR_VARIANCE)
@@ -117,7 +134,8 @@ def _fitted(problem: Problem, method: Method, features: list[Vector]) -> Seen:
         posterior: Any = method.fit(problem, seed=0)
     seconds = time.perf_counter() - started
     note = " ".join(dict.fromkeys(" ".join(str(warning.message).split()) for warning in caught))
-    return Seen(*(np.asarray(posterior.predict_proba(f))[:, 1] for f in features), posterior.info.steps, seconds, note)
+    proba = tuple(np.asarray(posterior.predict_proba(f))[:, 1] for f in features)
+    return Seen(proba, posterior.info.steps, seconds, note)
 
 
 COLUMNS = (
@@ -185,13 +203,13 @@ def _claims(task: ImageTask, found: dict[str, Seen]) -> tuple[Claim, ...]:
             f"{100 * apart:.2f} points on the test images.",
             holds=apart <= 0.005 and abs(mle[1] - 0.9801) < 0.01,
             partly=apart <= 0.005,
-            why="Equal accuracy holds. 98.01 % is no multiple of 1/2000 and so no accuracy on the 2,000 test images, but it "
-            "is 9,801 of 10,000 training images: probably a training accuracy.",
+            why="Equal accuracy holds. 98.01 % is no multiple of 1/2000 and so no accuracy on the 2,000 test images, but "
+            "it is 9,801 of 10,000 training images: probably a training accuracy.",
         ),
         judged(
             "The MLE is overconfident on images of other classes.",
-            f"Its mean confidence is {outside['MLE']:.3f} there, where either answer is wrong, and {inside['MLE']:.3f} on "
-            f"the test images, where it is right in {mle[1]:.3f} of the cases.",
+            f"Its mean confidence is {outside['MLE']:.3f} there, where either answer is wrong, and {inside['MLE']:.3f} "
+            f"on the test images, where it is right in {mle[1]:.3f} of the cases.",
             holds=outside["MLE"] > 0.75,
             partly=outside["MLE"] > 0.6,
         ),
@@ -205,8 +223,8 @@ def _claims(task: ImageTask, found: dict[str, Seen]) -> tuple[Claim, ...]:
             holds=all(gap > 0.01 for gap in lower.values()),
             partly=any(gap > 0 for gap in lower.values()),
             why="The posterior is fitted to the features of the training images, which the network separates almost "
-            "perfectly; with so many data it is narrow, and its mean may be further out than the weights that weight decay "
-            "held back.",
+            "perfectly; with so many data it is narrow, and its mean may be further out than the weights that weight "
+            "decay held back.",
         ),
         judged(
             "The sampler agrees with HMC and needs less time.",
@@ -229,7 +247,7 @@ def _settings(run: Run) -> tuple[Setting, ...]:
         Setting("network", "ResNet10, 256 features, one logit without bias", "paper", "widths 16-64-128-256 are ours"),
         Setting(
             "training",
-            f"SGD 0.1 with a cosine, momentum 0.9, weight decay 5e-4, {size.epochs} epochs, mirrored and shifted images",
+            f"SGD 0.1 with a cosine, momentum 0.9, weight decay 5e-4, {size.epochs} epochs, images mirrored and moved",
             "ours",
             "said: regularised; as much as a CPU can do",
         ),

@@ -19,7 +19,8 @@ from enkbayes.paper.plane_scores import near_grid
 from enkbayes.paper.sizes import Run
 from enkbayes.paper.tables_1_2 import experiment
 from enkbayes.problem import Problem
-from enkbayes.run import iterate, run as run_sampler
+from enkbayes.run import iterate
+from enkbayes.run import run as run_sampler
 from enkbayes.samplers import Equilibrium, MeanField, Sampler
 from enkbayes.theory import convergence_rate, couple
 
@@ -90,8 +91,8 @@ def _rate(run: Run) -> tuple[Claim, Drawing, Table]:
 
 
 def equation_residuals(problem: Problem, mean: Vector, cov: Vector) -> tuple[float, float]:
-    """Return how far (m, P) is from m = m0 - P0 E[grad Psi] and P = (E[Hess Psi] + P0^{-1})^{-1}, literally: in standard
-    deviations, and relative in the Frobenius norm.
+    """Return how far (m, P) is from m = m0 - P0 E[grad Psi] and P = (E[Hess Psi] + P0^{-1})^{-1}, literally: in prior
+    standard deviations, and relative in the Frobenius norm.
     """
     model: Any = problem.model
     features, prior = model.features, problem.prior
@@ -119,8 +120,8 @@ def _equations() -> Claim:
         f"{theirs[1]:.2f} (Algorithm 2 with ds = 0.1).",
         holds=max(ours) < 1e-5 and max(theirs) < 0.01,
         partly=max(ours) < 1e-5,
-        why="The flow has this equilibrium; the paper's splitting moves it by an amount proportional to ds. The exact-flow "
-        "step has no such error.",
+        why="The flow has this equilibrium; the paper's splitting moves it by an amount proportional to ds. The "
+        "exact-flow step has no such error.",
     )
 
 
@@ -148,8 +149,8 @@ def _invariance() -> tuple[Claim, Table]:
     }
     claim = judged(
         "The methods are affine invariant; the flow of Galy-Fajou et al. is not.",
-        "Largest change of a particle, in standard deviations, when the parameters are measured in units that differ by a "
-        "factor of 1000: " + ", ".join(f"{value:.1e} ({name})" for name, value in shifts.items()) + ".",
+        "Largest change of a particle, in standard deviations, when the parameters are measured in units that differ by "
+        "a factor of 1000: " + ", ".join(f"{value:.1e} ({name})" for name, value in shifts.items()) + ".",
         holds=shifts["Algorithm 2"] < 1e-6 and shifts["Equilibrium"] < 1e-6 and shifts["Gaussian particle flow"] > 1e-3,
         partly=shifts["Algorithm 2"] < 1e-6,
     )
@@ -178,7 +179,8 @@ def _race(run: Run) -> tuple[Claim, Table]:
     at = near_grid(here.data.train)
     truth = here.fit("judge").predict(at)
     arrivals = {}
-    for i, (name, sampler) in enumerate({"Algorithm 2": algorithm_2(), "Equilibrium": Equilibrium()}.items()):
+    samplers: dict[str, Sampler] = {"Algorithm 2": algorithm_2(), "Equilibrium": Equilibrium()}
+    for i, (name, sampler) in enumerate(samplers.items()):
         run.tell(0.5 + 0.1 * i, name)
         arrivals[name] = _sampler_arrival(here, sampler, at, truth)
     run.tell(0.7, "HMC")

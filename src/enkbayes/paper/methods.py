@@ -1,4 +1,4 @@
-"""The paper's methods on data in the plane: each a function from points to probabilities, fitted to the same network."""
+"""The paper's methods on data in the plane, each a function from points to probabilities, for the same network."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ BLOBS = Kind("blobs", Plane.blobs, (50, 50, 50), particles=300)
 
 
 class Study:
-    """One data set, its trained network, and the methods fitted to its last layer; each is made when it is asked for."""
+    """One data set, its trained network, and the methods fitted to its last layer, each when it is asked for."""
 
     def __init__(self, kind: Kind, size: Size, seed: int, keep: Path | None = None) -> None:
         self.kind, self.size, self.seed, self.keep = kind, size, seed, keep
@@ -135,7 +135,7 @@ class Study:
     def _method(self, name: str) -> Method:
         samples, chains = self.size.hmc
         particles = self.kind.particles
-        return {
+        methods: dict[str, Method] = {
             "laplace-probit": LaplaceProbit(),
             "hmc": HMC(samples=samples, chains=chains, warmup=samples),
             "judge": HMC(samples=self.size.judge[0], chains=self.size.judge[1], warmup=self.size.judge[0] // 2),
@@ -144,7 +144,8 @@ class Study:
             "homotopy": Ensemble(name, Homotopy(), particles),
             "equilibrium": Ensemble(name, Equilibrium(), particles),
             "mean-field": Ensemble(name, MeanField(), particles),
-        }[name]
+        }
+        return methods[name]
 
     def _mle(self) -> Fitted:
         started = time.perf_counter()

@@ -56,8 +56,7 @@ def figure6(run: Run) -> Findings:
         ),
         judged(
             "They are uncertain otherwise.",
-            "Far-field confidence: MLE "
-            + f"{board.mean('mle', 'far')}, "
+            f"Far-field confidence: MLE {board.mean('mle', 'far')}, "
             + ", ".join(f"{TITLES[name]} {board.mean(name, 'far')}" for name in LAST_LAYER)
             + ".",
             holds=all(gap.above(0) or gap.mean > 0.1 for gap in falls.values()),

@@ -58,7 +58,7 @@ def figure1(run: Run) -> Findings:
     data = study(MOONS, run.size, 0, run.keep).data
     figure = plots.require_matplotlib().Figure(figsize=(5.4, 4.2), layout="constrained")
     ax = plots.classes_scatter(figure.subplots(), data.train, data.train_labels)
-    ax.scatter(*data.test.T, s=14, marker="x", color="#666666", label="test points")
+    ax.scatter(data.test[:, 0], data.test[:, 1], s=14, marker="x", color="#666666", label="test points")
     ax.set(xlabel="$x_1$", ylabel="$x_2$")
     ax.legend(frameon=False)
     counts = np.bincount(data.train_labels)
@@ -67,7 +67,7 @@ def figure1(run: Run) -> Findings:
         f"Two moons with {counts[0]} and {counts[1]} training points and {len(data.test)} test points.",
         holds=False,
         partly=True,
-        why="The paper does not say which generator, how many points or how much noise; its picture is not in the source.",
+        why="The paper does not say which generator, how many points or how much noise; its source has no picture.",
     )
     drawing = Drawing("data", figure, "Scatter plot of two interleaved half circles.", "The data, seed 0.")
     return Findings((claim,), drawings=(drawing,), settings=SETTINGS[:1])
@@ -100,7 +100,11 @@ def figure2(run: Run) -> Findings:
         "distance": "distance to long NUTS",
     }
     summary = board.summary("methods", "Mean and standard error over the seeds.", columns)
-    words = "Six maps of confidence near the data, with the decision boundary: " + ", ".join(map(TITLES.get, SIX)) + "."
+    words = (
+        "Six maps of confidence near the data, with the decision boundary: "
+        + ", ".join(TITLES[name] for name in SIX)
+        + "."
+    )
     drawing = Drawing("near", maps(MOONS, run), words, "Confidence near the data, seed 0; the line is the boundary.")
     claims = (_accuracy(board), _ensemble(board), _highest(board), _laplace_lower(board), _like_hmc(board))
     return Findings(claims, (summary, board.each_seed()), (drawing,), settings(run))
@@ -250,8 +254,8 @@ def _lower(board: Scoreboard) -> tuple[Claim, ...]:
             f"The lowest, over the seeds, is {min(board.mean(name, 'far').mean for name in LAST_LAYER):.3f}.",
             holds=all(board.mean(name, "far").mean < 0.75 for name in LAST_LAYER),
             partly=all(gap.mean > 0.02 for gap in gaps.values()),
-            why="Along a ray the logit's mean and standard deviation grow together, so confidence tends to a constant above "
-            "1/2 that training and prior variance decide; part `beyond` shows how.",
+            why="Along a ray the logit's mean and standard deviation grow together, so confidence tends to a constant "
+            "above 1/2 that training and prior variance decide; part `beyond` shows how.",
         ),
     )
 

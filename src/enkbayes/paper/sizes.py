@@ -72,8 +72,8 @@ class Size:
 PAPER = Size(
     name="paper",
     repetitions=100,
-    seeds=10,
-    steps=5000,
+    seeds=5,
+    steps=20_000,
     members=5,
     hmc=(500, 7),
     judge=(3000, 7),
@@ -93,7 +93,7 @@ SMOKE = Size(
     name="smoke",
     repetitions=4,
     seeds=3,
-    steps=3000,
+    steps=5000,
     members=3,
     hmc=(300, 4),
     judge=(800, 4),
@@ -106,7 +106,7 @@ SMOKE = Size(
     epochs=15,
     image_particles=600,
     image_steps=230,
-    lengths=(500, 3000),
+    lengths=(1000, 5000),
 )
 
 BY_NAME = {size.name: size for size in (SMOKE, PAPER)}

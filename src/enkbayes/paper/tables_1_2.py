@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -34,10 +35,10 @@ PRINTED = {
 """The paper's numbers, for J = 10, 20, 50, 100."""
 
 WHY = (
-    "The printed numbers cannot be Euclidean norms: with J = 10 the mean stays in an affine subspace of dimension 9, and "
-    "the distance from the parameters to the nearest point of it is larger than what is printed; with J = 100 the "
+    "The printed numbers cannot be Euclidean norms: with J = 10 the mean stays in an affine subspace of dimension 9, "
+    "and the distance from the parameters to the nearest point of it is larger than what is printed; with J = 100 the "
     "printed number is below the error of the exact posterior mean, which no ensemble can undercut on average. As root "
-    "mean squares (norm / sqrt(20)) they are possible. The printed ± cannot be standard deviations over data sets either."
+    "mean squares (norm / sqrt(20)) they are possible. Nor can the printed ± be standard deviations over data sets."
 )
 
 
@@ -137,14 +138,14 @@ def _claims(name: str, norms: dict[tuple[str, int], Vector]) -> tuple[Any, ...]:
     close = [abs(ours - theirs) / theirs for m in printed for ours, theirs in zip(rms[m], printed[m], strict=True)]
     gap = Estimate.of(norms["Algorithm 1", SIZES[-1]] - norms["Algorithm 2", SIZES[-1]])
     gaps = [Estimate.of(norms["Algorithm 1", size] - norms["Algorithm 2", size]) for size in SIZES]
-    falls = [all(a > b - 0.01 for a, b in zip(r, r[1:], strict=False)) for r in rms.values()]
+    falls = [all(a > b - 0.01 for a, b in pairwise(r)) for r in rms.values()]
     return (
         judged(
             f"The numbers of the {name.replace('table', 'table ')}, as printed (l2 difference).",
-            f"As norms ours are {norms['Algorithm 2', 10].mean():.2f} (J = 10) and {norms['Algorithm 2', 100].mean():.2f} "
-            f"(J = 100) for Algorithm 2, the exact posterior mean's is {floor:.2f}, and for J = 10 the span of the ensemble "
-            f"is {norms['span', 10].mean():.2f} away. As RMSE ours differ from the printed ones by {100 * min(close):.0f} to "
-            f"{100 * max(close):.0f} %.",
+            f"Algorithm 2 here: {norms['Algorithm 2', 10].mean():.2f} (J = 10), {norms['Algorithm 2', 100].mean():.2f} "
+            f"(J = 100); the exact posterior mean: {floor:.2f}; for J = 10 the ensemble's span is "
+            f"{norms['span', 10].mean():.2f} away. As RMSE ours differ from the printed numbers by "
+            f"{100 * min(close):.0f} to {100 * max(close):.0f} %.",
             holds=max(close) < 0.1,
             partly=min(close) < 0.1,
             why=WHY,
