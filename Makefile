@@ -3,8 +3,9 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 SOURCES := pyproject.toml constraints.txt
+APT := $(if $(filter-out 0,$(shell id -u)),sudo -n) env DEBIAN_FRONTEND=noninteractive apt-get -qq
 
-.PHONY: demo test bench clean
+.PHONY: demo test test-browser bench clean
 
 demo: .venv/.demo
 	$(BIN)/enkbayes demo --out demo
@@ -14,6 +15,9 @@ test: .venv/.test
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest --quiet --numprocesses 2  # a thread a worker, not a fight
+
+test-browser: .venv/.test .venv/.browser  # opens the report that `make test` wrote
+	$(BIN)/python -m pytest --quiet tests/browser
 
 bench: .venv/.test
 	$(BIN)/python benchmarks/step_control.py
@@ -25,7 +29,7 @@ bench: .venv/.test
 	$(BIN)/python benchmarks/compare_real.py
 
 clean:
-	rm -rf .venv demo dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv demo dist build .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv
@@ -39,3 +43,10 @@ clean:
 	@echo "Installing enkbayes and everything its tests use into .venv (a few minutes, once) ..."
 	$(INSTALL) torch --editable '.[all,dev]'
 	@touch $@ .venv/.demo
+
+.venv/.browser: $(SOURCES) | .venv/.test
+	@echo "Installing what the browser tests use ..."
+	$(INSTALL) --editable '.[browser]'
+	@command -v chromium >/dev/null || { $(APT) update && $(APT) install -y chromium; } >/dev/null 2>&1 || \
+	  { echo "The browser tests need chromium, which could not be installed here; install it and run make test-browser again." >&2; exit 1; }
+	@touch $@

@@ -75,7 +75,7 @@ def anchor(name: str) -> str:
     >>> anchor("moons"), anchor("two moons/7")
     ('experiment-moons', 'experiment-two-moons-7')
     """
-    return "experiment-" + re.sub(r"[^\w.-]+", "-", name)
+    return "experiment-" + re.sub(r"[^\w.-]+", "-", name, flags=re.ASCII)
 
 
 def duration(seconds: float) -> str:
