@@ -46,4 +46,7 @@ class Estimate:
         return self.high < bound
 
     def __str__(self) -> str:
-        return f"{self.mean:.3f}" if math.isnan(self.error) else f"{self.mean:.3f} ± {self.error:.3f}"
+        if math.isnan(self.error) or self.error == 0:
+            return f"{self.mean:.4g}"
+        digits = 0 if abs(self.mean) >= 100 else 1 if abs(self.mean) >= 10 else 3
+        return f"{self.mean:.{digits}f} ± {self.error:.{digits}f}"

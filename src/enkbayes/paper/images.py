@@ -87,23 +87,23 @@ def predictions(task: ImageTask, run: Run) -> dict[str, Seen]:
     """Return what every method says; the MLE is the first network of the ensemble."""
     size, members, models = run.size, [], []
     started = time.perf_counter()
-    for member in range(size.members):
-        begin = 0.02 + 0.7 * member / size.members
+    for member in range(size.image_members):
+        begin = 0.02 + 0.7 * member / size.image_members
 
         def progress(epoch: int, loss: float, begin: float = begin, member: int = member) -> None:
-            words = f"network {member + 1} of {size.members}, epoch {epoch} of {size.epochs}, loss {loss:.3f}"
-            run.tell(begin + 0.7 / size.members * epoch / size.epochs, words)
+            words = f"network {member + 1} of {size.image_members}, epoch {epoch} of {size.epochs}, loss {loss:.3f}"
+            run.tell(begin + 0.7 / size.image_members * epoch / size.epochs, words)
 
-        run.tell(begin, f"network {member + 1} of {size.members}")
+        run.tell(begin, f"network {member + 1} of {size.image_members}")
         models.append(image_network(task, epochs=size.epochs, seed=member, progress=progress))
         members.append([seen(models[-1], part) for part in (task.train, task.test, task.others)])
     trained = time.perf_counter() - started
     features = [part[0] for part in members[0]]
     found = {
-        "MLE": Seen(tuple(part[1] for part in members[0]), size.epochs, trained / size.members),
+        "MLE": Seen(tuple(part[1] for part in members[0]), size.epochs, trained / size.image_members),
         "Deep ensemble": Seen(
             tuple(np.mean([each[i][1] for each in members], axis=0) for i in range(3)),
-            size.members * size.epochs,
+            size.image_members * size.epochs,
             trained,
         ),
     }
@@ -203,8 +203,8 @@ def _claims(task: ImageTask, found: dict[str, Seen]) -> tuple[Claim, ...]:
             f"{100 * apart:.2f} points on the test images.",
             holds=apart <= 0.005 and abs(mle[1] - 0.9801) < 0.01,
             partly=apart <= 0.005,
-            why="Equal accuracy holds. 98.01 % is no multiple of 1/2000 and so no accuracy on the 2,000 test images, but "
-            "it is 9,801 of 10,000 training images: probably a training accuracy.",
+            why="98.01 % is no multiple of 1/2000 and so no accuracy on the 2,000 test images, but it is 9,801 of the "
+            "10,000 training images: probably a training accuracy.",
         ),
         judged(
             "The MLE is overconfident on images of other classes.",
@@ -255,7 +255,7 @@ def _settings(run: Run) -> tuple[Setting, ...]:
         Setting("Algorithm 2", f"J = {size.image_particles}, ds = {HORIZON / size.image_steps:g}, K ds = 23", "paper"),
         Setting(
             "deep ensemble",
-            f"M = {size.members}, no adversarial examples",
+            f"M = {size.image_members}, no adversarial examples",
             "ours",
             "they would double the training; the first network is the MLE",
         ),

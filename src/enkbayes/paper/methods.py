@@ -161,7 +161,7 @@ class Study:
 
     def _deep_ensemble(self) -> Fitted:
         data, outputs = self.data, 1 if self.data.classes == 2 else self.data.classes
-        method = DeepEnsemble(members=self.size.members, steps=self.size.steps, batch_size=len(data.train))
+        method = DeepEnsemble(members=self.size.members, steps=self.size.member_steps, batch_size=len(data.train))
         started = time.perf_counter()
         seeds = iter(range(1000 * (self.seed + 1), 1000 * (self.seed + 2)))
         with one_thread():

@@ -40,7 +40,7 @@ def figure6(run: Run) -> Findings:
     claims = (
         judged(
             "All Bayesian methods have an accuracy of 99 %, the same as the MLE.",
-            f"MLE {board.mean('mle', 'accuracy')}; the others differ by at most {worst * rows:.0f} of {rows} test points.",
+            f"MLE {board.mean('mle', 'accuracy')}; others differ by at most {worst * rows:.0f} of {rows} test points.",
             holds=worst <= 1.01 / rows,
             partly=worst <= 3.01 / rows,
         ),

@@ -24,8 +24,8 @@ class Size:
         Data sets and networks over which the claims on the plane are judged.
     steps : int
         Of training a small network.
-    members : int
-        Networks of a deep ensemble.
+    members, member_steps : int
+        Networks of a deep ensemble in the plane, and the steps of training each.
     hmc : (int, int)
         Draws and chains of NUTS, as many for warm-up.
     judge : (int, int)
@@ -42,8 +42,8 @@ class Size:
         Repetitions for each of them.
     images : bool
         CIFAR-10, or small images that come with scikit-learn.
-    epochs : int
-        Of training an image network.
+    epochs, image_members : int
+        Of training an image network, and how many of them there are.
     image_particles, image_steps : int, int
         J and steps of Algorithm 2 on images, whose ds is 1e-2 in the paper's size.
     lengths : tuple of int
@@ -55,6 +55,7 @@ class Size:
     seeds: int
     steps: int
     members: int
+    member_steps: int
     hmc: tuple[int, int]
     judge: tuple[int, int]
     ds: float
@@ -64,6 +65,7 @@ class Size:
     rate_repeats: int
     images: bool
     epochs: int
+    image_members: int
     image_particles: int
     image_steps: int
     lengths: tuple[int, ...]
@@ -75,6 +77,7 @@ PAPER = Size(
     seeds=5,
     steps=20_000,
     members=5,
+    member_steps=20_000,
     hmc=(500, 7),
     judge=(3000, 7),
     ds=1e-3,
@@ -84,6 +87,7 @@ PAPER = Size(
     rate_repeats=20,
     images=True,
     epochs=24,
+    image_members=5,
     image_particles=600,
     image_steps=2300,
     lengths=(5000, 20_000, 60_000),
@@ -95,6 +99,7 @@ SMOKE = Size(
     seeds=3,
     steps=5000,
     members=3,
+    member_steps=1500,
     hmc=(300, 4),
     judge=(800, 4),
     ds=1e-2,
@@ -104,6 +109,7 @@ SMOKE = Size(
     rate_repeats=10,
     images=False,
     epochs=15,
+    image_members=3,
     image_particles=600,
     image_steps=230,
     lengths=(1000, 5000),
