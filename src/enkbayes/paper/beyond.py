@@ -49,7 +49,7 @@ def beyond(run: Run) -> Findings:
         Setting("whole network", f"BayesianNetwork, {RANK} informed directions, prior N(trained weights, 2 I)", "ours"),
         Setting("seeds", f"{run.size.seeds}", "ours"),
     )
-    return Findings((exact, *claims, network), (flows, table, whole), (curve,), settings)
+    return Findings((exact, *claims, network), (flows, table, whole, board.each_seed()), (curve,), settings)
 
 
 def far_and_near(here: Study, predict: Any) -> tuple[float, float, float]:

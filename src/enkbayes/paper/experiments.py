@@ -23,6 +23,7 @@ from enkbayes.paper.page import report_page
 from enkbayes.paper.plane_figures import figure1, figure2, figure3, figure4
 from enkbayes.paper.results import Result, read, write
 from enkbayes.paper.sizes import Run, Size, Tell
+from enkbayes.paper.summary import summary
 from enkbayes.paper.tables_1_2 import table1, table2
 from enkbayes.tables import replacing
 
@@ -150,11 +151,17 @@ def reproduce(
 
 
 def write_report(out: Path, size: Size, command: str = "", missing: Mapping[str, str] | None = None) -> Path:
-    """Write report.html of all results of this size in the folder, and return its path."""
+    """Write report.html, and the same in short as README.md, of all results of this size in the folder; return the path
+    of the first.
+    """
     found = [result for name in EXPERIMENTS if (result := read(out, name)) is not None and result.size == size.name]
-    page = report_page(found, out, command=command, missing=missing or {})
-    with replacing(out / "report.html") as draft:
-        draft.write_text(page, encoding="utf-8")
+    pages = {
+        "README.md": summary(found, command=command, missing=missing),
+        "report.html": report_page(found, out, command=command, missing=missing),
+    }
+    for name, page in pages.items():
+        with replacing(out / name) as draft:
+            draft.write_text(page, encoding="utf-8")
     return out / "report.html"
 
 

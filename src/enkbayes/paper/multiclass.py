@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from enkbayes.paper.findings import Drawing, Findings, Setting, judged
+from enkbayes.paper.findings import Claim, Drawing, Findings, Setting, judged
 from enkbayes.paper.methods import BLOBS, LAST_LAYER, SIX, TITLES
 from enkbayes.paper.plane_figures import ZOOM, maps
-from enkbayes.paper.plane_scores import scoreboard
+from enkbayes.paper.plane_scores import Scoreboard, scoreboard
 from enkbayes.paper.sizes import Run
 
 
@@ -30,6 +30,10 @@ def figure6(run: Run) -> Findings:
         Drawing("near", maps(BLOBS, few), words, "Confidence near the data, seed 0."),
         Drawing("far", maps(BLOBS, few, zoom=ZOOM), words, f"The same, zoomed out {ZOOM:g} times."),
     )
+    return Findings(_claims(board), (summary, board.each_seed()), drawings, _settings(few))
+
+
+def _claims(board: Scoreboard) -> tuple[Claim, ...]:
     rows = 100
     worst = max(np.max(np.abs(board.values(n, "accuracy") - board.values("mle", "accuracy"))) for n in LAST_LAYER)
     falls = {name: board.gap("mle", name, "far") for name in LAST_LAYER}
@@ -37,7 +41,7 @@ def figure6(run: Run) -> Findings:
     others = {
         name: min(board.gap(one, name, "near").mean for one in new) for name in ("laplace-probit", "deep-ensemble")
     }
-    claims = (
+    return (
         judged(
             "All Bayesian methods have an accuracy of 99 %, the same as the MLE.",
             f"MLE {board.mean('mle', 'accuracy')}; others differ by at most {worst * rows:.0f} of {rows} test points.",
@@ -64,8 +68,11 @@ def figure6(run: Run) -> Findings:
             why="Lower than the MLE's, but the level depends on training and prior, as in figure 3.",
         ),
     )
+
+
+def _settings(run: Run) -> tuple[Setting, ...]:
     whole = run.size.name == "paper"
-    settings = (
+    return (
         Setting(
             "data", "make_blobs, 4 centres, sd 1.2, 400 training and 100 test points", "ours", "said: scikit-learn"
         ),
@@ -75,6 +82,5 @@ def figure6(run: Run) -> Findings:
         Setting("training", f"SGD 3e-4, momentum 0.9, weight decay 5e-4, {run.size.steps:,} steps", "ours"),
         Setting("Algorithm 1", f"ds = {run.size.ds:g}", "paper" if whole else "ours"),
         Setting("Algorithm 2", "ds = 0.1, K ds = 20", "paper"),
-        Setting("seeds", f"{few.size.seeds}, each with its own data and network", "ours"),
+        Setting("seeds", f"{run.size.seeds}, each with its own data and network", "ours"),
     )
-    return Findings(claims, (summary, board.each_seed()), drawings, settings)
