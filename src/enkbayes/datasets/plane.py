@@ -78,11 +78,11 @@ def plane_network(hidden: tuple[int, ...], outputs: int, seed: int, *, bias: boo
         return nn.Sequential(*layers, nn.Linear(hidden[-1], outputs, bias=bias))
 
 
-def sgd(parameters: Any) -> Any:
+def sgd(parameters: Any, learning_rate: float = 3e-4) -> Any:
     """Return the paper's optimiser, with our weight decay."""
     import torch
 
-    return torch.optim.SGD(parameters, lr=3e-4, momentum=0.9, weight_decay=5e-4)
+    return torch.optim.SGD(parameters, lr=learning_rate, momentum=0.9, weight_decay=5e-4)
 
 
 def train_network(
@@ -93,6 +93,7 @@ def train_network(
     *,
     hidden: tuple[int, ...] = (20, 20, 50),
     bias: bool = True,
+    learning_rate: float = 3e-4,
 ) -> Any:
     """Return the paper's small network, trained: one logit for two classes, K for more."""
     from torch import nn
@@ -100,7 +101,7 @@ def train_network(
 
     binary = data.classes == 2
     model = plane_network(hidden, 1 if binary else data.classes, seed, bias=bias)
-    x, optimiser = tensor(data.train), sgd(model.parameters())
+    x, optimiser = tensor(data.train), sgd(model.parameters(), learning_rate)
     loss: Any = nn.BCEWithLogitsLoss() if binary else functional.cross_entropy
     targets = tensor(data.train_labels)[:, None] if binary else tensor(data.train_labels).long()
     for step in range(steps):

@@ -6,7 +6,7 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +94,14 @@ class Study:
     def network(self) -> Any:
         """The trained network; its last layer has no bias, so that it has D = 50 parameters a logit."""
         with one_thread():
-            return train_network(self.data, self.seed, self.size.steps, hidden=self.kind.hidden, bias=False)
+            return train_network(
+                self.data,
+                self.seed,
+                self.size.steps,
+                hidden=self.kind.hidden,
+                bias=False,
+                learning_rate=self.size.learning_rate,
+            )
 
     def features(self, points: Vector) -> Vector:
         """Return the inputs (n, 50) of the last layer."""
@@ -106,6 +113,8 @@ class Study:
 
     def fit(self, name: str) -> Fitted:
         """Return a method, fitted once; "judge" is a long NUTS run."""
+        if name == "judge" and self.size.judge == self.size.hmc:
+            name = "hmc"
         if name not in self._fits:
             self._fits[name] = self._fit(name)
         return self._fits[name]
@@ -169,7 +178,7 @@ class Study:
                 lambda: plane_network(self.kind.hidden, outputs, next(seeds), bias=False),
                 data.train.astype(np.float32),
                 data.train_labels,
-                optimiser=sgd,
+                optimiser=partial(sgd, learning_rate=self.size.learning_rate),
                 checkpoint=None if self.keep is None else self.keep / f"ensemble-{self.kind.name}-{self.seed}",
                 seed=self.seed,
             )

@@ -79,7 +79,12 @@ def _settings(run: Run) -> tuple[Setting, ...]:
         Setting("network", "2-50-50-50-4, ReLU, no bias in the last layer", "paper"),
         Setting("prior", "N(0, 2 I)", "ours", "unsaid here; the value of the binary experiment"),
         Setting("particles", f"J = {BLOBS.particles}, P = 200", "ours", "unsaid here; more than parameters"),
-        Setting("training", f"SGD 3e-4, momentum 0.9, weight decay 5e-4, {run.size.steps:,} steps", "ours"),
+        Setting(
+            "training",
+            f"SGD {run.size.learning_rate:g}, momentum 0.9, {run.size.steps:,} steps",
+            "ours",
+            "as in figure 2",
+        ),
         Setting("Algorithm 1", f"ds = {run.size.ds:g}", "paper" if whole else "ours"),
         Setting("Algorithm 2", "ds = 0.1, K ds = 20", "paper"),
         Setting("seeds", f"{run.size.seeds}, each with its own data and network", "ours"),

@@ -25,7 +25,6 @@ HIGH = 0.95
 SETTINGS = (
     Setting("data", "make_moons, noise 0.2, 70 training and 30 test points", "ours", "said: scikit-learn, 2-D"),
     Setting("network", "2-20-20-50-1, ReLU, no bias in the last layer", "paper", "read as 50 units before the output"),
-    Setting("optimiser", "SGD, learning rate 3e-4, momentum 0.9", "paper"),
     Setting("weight decay", "5e-4", "ours", "said: weight decay; this is the value of the code for last-layer Laplace"),
     Setting(
         "prior", "N(0, 2 I), for every last-layer method", "paper", "for Laplace unsaid; the same is like for like"
@@ -45,6 +44,7 @@ def settings(run: Run) -> tuple[Setting, ...]:
     why = "at which accuracy over the seeds is about the paper's 96.67 %; part `beyond` shows other lengths"
     return (
         *SETTINGS,
+        Setting("optimiser", f"SGD, learning rate {size.learning_rate:g}, momentum 0.9", "paper" if whole else "ours"),
         Setting("training", f"{size.steps:,} full-batch steps", "ours", why if whole else "smoke size"),
         Setting("Algorithm 1", f"J = 200, ds = {size.ds:g}, M_k corrected", "paper" if whole else "ours"),
         Setting("deep ensemble", f"M = {size.members}, {size.member_steps:,} steps", "paper" if whole else "ours"),

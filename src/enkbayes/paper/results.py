@@ -76,7 +76,8 @@ def write(out: Path, findings: Findings, **about: Any) -> Result:
         **about,
     )
     with replacing(folder / RESULT) as draft:
-        draft.write_text(json.dumps(_plain(asdict(result)), indent=1, allow_nan=False) + "\n", encoding="utf-8")
+        words = json.dumps(_plain(asdict(result) | {"verdict": result.verdict}), indent=1, allow_nan=False)
+        draft.write_text(words + "\n", encoding="utf-8")
     return result
 
 
@@ -84,6 +85,7 @@ def read(out: Path, name: str) -> Result | None:
     """Return the result of an experiment, or None if there is none or it cannot be read."""
     try:
         found = json.loads((out / name / RESULT).read_text(encoding="utf-8"))
+        found.pop("verdict", None)  # it follows from the claims
         return Result(
             **found
             | {

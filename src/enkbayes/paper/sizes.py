@@ -29,7 +29,7 @@ class Size:
     hmc : (int, int)
         Draws and chains of NUTS, as many for warm-up.
     judge : (int, int)
-        The same for the run that distances are measured to.
+        The same for the run that distances are measured to; if they are equal, it is one run.
     ds : float
         Step of Algorithm 1.
     resolution : int
@@ -70,6 +70,11 @@ class Size:
     image_steps: int
     lengths: tuple[int, ...]
 
+    @property
+    def learning_rate(self) -> float:
+        """Of the networks in the plane: the paper's, or ten times that where time does not allow as many steps."""
+        return 3e-4 if self.name == "paper" else 3e-3
+
 
 PAPER = Size(
     name="paper",
@@ -97,22 +102,22 @@ SMOKE = Size(
     name="smoke",
     repetitions=4,
     seeds=3,
-    steps=5000,
+    steps=1000,
     members=3,
-    member_steps=1500,
-    hmc=(300, 4),
-    judge=(800, 4),
+    member_steps=1000,
+    hmc=(600, 4),
+    judge=(600, 4),
     ds=1e-2,
     resolution=40,
     sweep=3,
     rate_sizes=(10, 30, 100, 300),
     rate_repeats=10,
     images=False,
-    epochs=15,
+    epochs=25,
     image_members=3,
-    image_particles=600,
+    image_particles=400,
     image_steps=230,
-    lengths=(1000, 5000),
+    lengths=(300, 1000),
 )
 
 BY_NAME = {size.name: size for size in (SMOKE, PAPER)}
