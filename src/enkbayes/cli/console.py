@@ -72,7 +72,12 @@ class Speech:
         """Yield a function that shows which share of the work is done and, if it is told, what comes next."""
         columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
         with Progress(
-            *columns, console=Console(stderr=True), transient=True, disable=not self.lively, auto_refresh=self.lively
+            *columns,
+            console=Console(stderr=True),
+            transient=True,
+            disable=not self.lively,
+            auto_refresh=self.lively,
+            speed_estimate_period=3600,  # seconds; a step of long work may take minutes
         ) as bar:
             task = bar.add_task(title, total=1.0)
 

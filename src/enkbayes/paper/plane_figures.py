@@ -195,7 +195,7 @@ def _highest(board: Scoreboard) -> Claim:
         "Algorithm 2 is more confident close to training data than any other algorithm.",
         "Confidence at the training points minus that of "
         + ", ".join(f"{TITLES[name]}: {gap}" for name, gap in gaps.items())
-        + ".",
+        + " (the MLE, which expresses no uncertainty, apart).",
         holds=all(gap.above(0) for gap in gaps.values()),
         partly=bool(high),
         why="Algorithm 2 agrees with HMC, so it cannot be more confident than it; the homotopy is the one above both, "
