@@ -2,64 +2,21 @@
 
 from __future__ import annotations
 
-import time
-import warnings
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from enkbayes import metrics, plots
-from enkbayes.baselines import HMC, Ensemble, LaplaceProbit, Method
 from enkbayes.paper.findings import Claim, Drawing, Findings, Setting, Table, judged
-from enkbayes.paper.methods import PRIOR_VARIANCE
-from enkbayes.paper.networks import ImageTask, cifar_task, digits_task, image_network, seen
+from enkbayes.paper.image_methods import BAYES, HORIZON, Seen, predictions
+from enkbayes.paper.networks import ImageTask, cifar_task, digits_task
 from enkbayes.paper.sizes import Run
-from enkbayes.problem import Problem
-from enkbayes.samplers import Equilibrium, Homotopy, TrotterSampler
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Vector = np.ndarray[Any, Any]
-HORIZON = 23.0
-
-
-BAYES = {
-    "Laplace": "laplace-probit",
-    "Algorithm 2": "trotter",
-    "Equilibrium": "equilibrium",
-    "Homotopy": "homotopy",
-    "HMC": "hmc",
-}
 SHOWN = ("MLE", "Deep ensemble", "Laplace", "Algorithm 2", "Equilibrium")
-
-
-@dataclass(frozen=True, eq=False)
-class Seen:
-    """Predictions of one method, the probability of class 1 (n,), on training, test and other images; its steps and
-    seconds, and what it warned of.
-    """
-
-    proba: tuple[Vector, ...]
-    steps: int
-    seconds: float
-    note: str = ""
-
-    @property
-    def train(self) -> Vector:
-        """Those of the training images."""
-        return self.proba[0]
-
-    @property
-    def test(self) -> Vector:
-        """Those of the test images."""
-        return self.proba[1]
-
-    @property
-    def others(self) -> Vector:
-        """Those of images of other classes."""
-        return self.proba[2]
 
 
 def figure7(run: Run) -> Findings:
@@ -81,61 +38,6 @@ def figure7(run: Run) -> Findings:
         stand_in = "Stand-in: handwritten threes and fives of 8 x 8 pixels instead of dogs and cats of CIFAR-10."
         notes = (stand_in, *notes)
     return Findings(_claims(task, found), (table,), (drawing,), _settings(run), notes)
-
-
-def predictions(task: ImageTask, run: Run) -> dict[str, Seen]:
-    """Return what every method says; the MLE is the first network of the ensemble."""
-    size, members, models = run.size, [], []
-    started = time.perf_counter()
-    for member in range(size.image_members):
-        begin = 0.02 + 0.7 * member / size.image_members
-
-        def progress(epoch: int, loss: float, begin: float = begin, member: int = member) -> None:
-            words = f"network {member + 1} of {size.image_members}, epoch {epoch} of {size.epochs}, loss {loss:.3f}"
-            run.tell(begin + 0.7 / size.image_members * epoch / size.epochs, words)
-
-        run.tell(begin, f"network {member + 1} of {size.image_members}")
-        models.append(image_network(task, epochs=size.epochs, seed=member, progress=progress))
-        members.append([seen(models[-1], part) for part in (task.train, task.test, task.others)])
-    trained = time.perf_counter() - started
-    features = [part[0] for part in members[0]]
-    found = {
-        "MLE": Seen(tuple(part[1] for part in members[0]), size.epochs, trained / size.image_members),
-        "Deep ensemble": Seen(
-            tuple(np.mean([each[i][1] for each in members], axis=0) for i in range(3)),
-            size.image_members * size.epochs,
-            trained,
-        ),
-    }
-    problem = Problem.create(features[0], task.train.labels, PRIOR_VARIANCE)
-    for i, (name, method) in enumerate(_methods(run).items()):
-        run.tell(0.72 + 0.28 * i / len(BAYES), name)
-        found[name] = _fitted(problem, method, features)
-    return found
-
-
-def _methods(run: Run) -> dict[str, Method]:
-    size = run.size
-    splitting = TrotterSampler(ds=HORIZON / size.image_steps, max_steps=size.image_steps, tol=1e-300)
-    samples, chains = size.hmc
-    return {
-        "Laplace": LaplaceProbit(),
-        "Algorithm 2": Ensemble("trotter", splitting, size.image_particles),
-        "Equilibrium": Ensemble("equilibrium", Equilibrium(), size.image_particles),
-        "Homotopy": Ensemble("homotopy", Homotopy(), size.image_particles),
-        "HMC": HMC(samples=samples, chains=chains, warmup=samples),
-    }
-
-
-def _fitted(problem: Problem, method: Method, features: list[Vector]) -> Seen:
-    started = time.perf_counter()
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        posterior: Any = method.fit(problem, seed=0)
-    seconds = time.perf_counter() - started
-    note = " ".join(dict.fromkeys(" ".join(str(warning.message).split()) for warning in caught))
-    proba = tuple(np.asarray(posterior.predict_proba(f))[:, 1] for f in features)
-    return Seen(proba, posterior.info.steps, seconds, note)
 
 
 COLUMNS = (
