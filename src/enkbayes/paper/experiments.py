@@ -51,20 +51,20 @@ EXPERIMENTS: dict[str, Experiment] = {
         "Table 1: recovering known parameters, prior N(0, I)",
         "Logistic regression with 20 known parameters: how far the posterior mean is from them, against J.",
         table1,
-        _took(8, 240),
+        _took(7, 400),
     ),
     "table2": Experiment(
         "Table 2: the same with a random prior covariance",
         "The prior covariance is a random symmetric positive-definite matrix, new in each repetition.",
         table2,
-        _took(8, 240),
+        _took(7, 400),
     ),
     "figure1": Experiment("Figure 1: the data", "Two classes in the plane.", figure1, _took(1, 1)),
     "figure2": Experiment(
         "Figure 2: confidence near the data",
         "Six methods on the last layer of one network: accuracy, confidence, distance to long NUTS runs.",
         figure2,
-        _took(60, 900),
+        _took(50, 700),
     ),
     "figure3": Experiment(
         "Figure 3: confidence far from the data", "The same maps, zoomed out.", figure3, _took(2, 10)
@@ -79,26 +79,26 @@ EXPERIMENTS: dict[str, Experiment] = {
         "Figure 5: the number of particles",
         "Both algorithms with J = 30 to 300, and their distance to the mean-field limit.",
         figure5,
-        _took(15, 300),
+        _took(10, 300),
     ),
-    "figure6": Experiment("Figure 6: several classes", "Four classes in the plane.", figure6, _took(40, 900)),
+    "figure6": Experiment("Figure 6: several classes", "Four classes in the plane.", figure6, _took(35, 900)),
     "figure7": Experiment(
         "Figure 7: images",
         "Dogs against cats: confidence on test images and on images of classes the network has never seen.",
         figure7,
-        _took(20, 5400),
+        _took(25, 5000),
     ),
     "meanfield": Experiment(
         "The theorem, and what follows from it",
         "The mean-field rate, the equilibrium equations, affine invariance, and time to an accuracy.",
         meanfield,
-        _took(20, 200),
+        _took(15, 200),
     ),
     "beyond": Experiment(
         "Beyond the paper",
         "Exact-flow samplers, the conditions of low far-field confidence, and a posterior over all layers.",
         beyond,
-        _took(20, 900),
+        _took(15, 600),
     ),
 }
 

@@ -37,8 +37,9 @@ PRINTED = {
 WHY = (
     "The printed numbers cannot be Euclidean norms: with J = 10 the mean stays in an affine subspace of dimension 9, "
     "and the distance from the parameters to the nearest point of it is larger than what is printed; with J = 100 the "
-    "printed number is below the error of the exact posterior mean, which no ensemble can undercut on average. As root "
-    "mean squares (norm / sqrt(20)) they are possible. Nor can the printed ± be standard deviations over data sets."
+    "printed number is a fraction of the error of the exact posterior mean, to which the ensemble's mean is close. As "
+    "root mean squares (norm / sqrt(20)) they are possible, but not what comes out here. Nor can the printed ± be "
+    "standard deviations over data sets."
 )
 
 
@@ -141,13 +142,13 @@ def _claims(name: str, norms: dict[tuple[str, int], Vector]) -> tuple[Any, ...]:
     falls = [all(a > b - 0.01 for a, b in pairwise(r)) for r in rms.values()]
     return (
         judged(
-            f"The numbers of the {name.replace('table', 'table ')}, as printed (l2 difference).",
+            f"The numbers of {name.replace('table', 'table ')} as printed (l2 difference).",
             f"Algorithm 2 here: {norms['Algorithm 2', 10].mean():.2f} (J = 10), {norms['Algorithm 2', 100].mean():.2f} "
             f"(J = 100); the exact posterior mean: {floor:.2f}; for J = 10 the ensemble's span is "
             f"{norms['span', 10].mean():.2f} away. As RMSE ours differ from the printed numbers by "
             f"{100 * min(close):.0f} to {100 * max(close):.0f} %.",
             holds=max(close) < 0.1,
-            partly=min(close) < 0.1,
+            partly=max(close) < 0.3,
             why=WHY,
         ),
         judged(
