@@ -20,6 +20,7 @@ LAYERS = [
     "logits",
     "labels",
     "problem",
+    "distributed",
     "map_estimate",
     "samplers",
     "posterior",
