@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,15 +16,27 @@ def to_arviz(
     theta: Array, linear: LinearMap | None, classes: np.ndarray[Any, Any] | None, feature_names: Sequence[str] | None
 ) -> Any:
     """Return particles theta (J, P) as one chain of J draws: an InferenceData of ArviZ 0.x, a DataTree of ArviZ 1.x."""
-    try:
-        import arviz
-    except ImportError as error:
-        raise ImportError("to_arviz needs ArviZ; install it with: pip install 'enkbayes[arviz]'") from error
+    arviz = quiet_arviz()
+    if arviz is None:
+        raise ImportError("to_arviz needs ArviZ; install it with: pip install 'enkbayes[arviz]'")
     draws, coords = labelled_draws(to_numpy(theta), linear, classes, feature_names)
     posterior, dims = {"theta": draws}, {"theta": list(coords)}
     if int(arviz.__version__.split(".")[0]) < 1:
         return arviz.from_dict(posterior=posterior, coords=coords, dims=dims)
     return arviz.from_dict({"posterior": posterior}, coords=coords, dims=dims)
+
+
+def quiet_arviz() -> Any:
+    """Return ArviZ, or None if it is not installed. Its first import of a day warns of its next version, which is not
+    for the users of this package to act on.
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="\\s*ArviZ is undergoing a major refactor", category=FutureWarning)
+        try:
+            import arviz
+        except ImportError:
+            return None
+    return arviz
 
 
 def labelled_draws(

@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 
 from enkbayes.arrays import Array, like, namespace, row_slices, to_numpy
 from enkbayes.ensemble import AffineEnsemble
+from enkbayes.exports import quiet_arviz
 from enkbayes.posterior import Posterior
 from enkbayes.problem import Problem
 
@@ -89,11 +89,7 @@ def smoothed(log_weights: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], f
     The weights keep their scale, so that their average is still the evidence. Where ArviZ is not installed they come
     back as they are, with NaN.
     """
-    psis = None
-    if find_spec("arviz") is not None:
-        import arviz
-
-        psis = getattr(arviz, "psislw", None)
+    psis = getattr(quiet_arviz(), "psislw", None)
     if psis is None:
         return log_weights, math.nan
     with np.errstate(over="ignore"):  # of weights that differ by hundreds of orders of magnitude

@@ -1,5 +1,7 @@
 """Particles in ArviZ."""
 
+import os
+import subprocess
 import sys
 from types import SimpleNamespace
 
@@ -8,13 +10,14 @@ import pytest
 from sklearn.datasets import load_iris
 
 import enkbayes as eb
+from enkbayes.exports import quiet_arviz
 
 
 @pytest.fixture(params=[0, 1], ids=["arviz0", "arviz1"])
 def arviz_major(request, monkeypatch):
     """The installed ArviZ 0.x; and the converter of ArviZ 1.x, which lives in arviz_base, under the name arviz."""
     if request.param == 0:
-        arviz = pytest.importorskip("arviz")
+        arviz = quiet_arviz() or pytest.skip("ArviZ is not installed")
         if int(arviz.__version__.split(".")[0]) > 0:
             pytest.skip("ArviZ 0.x is not installed")
     else:
@@ -56,3 +59,17 @@ def test_errors_say_what_to_do(monkeypatch):
     monkeypatch.setitem(sys.modules, "arviz", SimpleNamespace(__version__="1.0.0"))
     with pytest.raises(ValueError, match="feature_names has 1 entries; expected 4"):
         posterior.to_arviz(feature_names=["a"])
+
+
+def test_the_first_import_of_a_day_is_quiet(tmp_path):
+    """ArviZ warns once a day, and notes the day in its cache; a new machine has none."""
+    pytest.importorskip("xarray")
+    program = "import warnings; warnings.simplefilter('error'); from enkbayes.exports import quiet_arviz; quiet_arviz()"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=os.environ | {"HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr

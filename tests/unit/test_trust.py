@@ -56,7 +56,7 @@ def test_figures_are_those_of_method():
 
 
 def test_without_arviz_the_shift_decides(monkeypatch):
-    monkeypatch.setattr(importance, "find_spec", lambda name: None)
+    monkeypatch.setattr(importance, "quiet_arviz", lambda: None)
     verdicts = {}
     for name in ("T1", "T3", "T4"):
         problem = method_problem(name)
