@@ -26,11 +26,14 @@ import numpy as np
 from enkbayes.arrays import Array, like, to_numpy
 from enkbayes.gaussian import Gaussian
 from enkbayes.likelihoods import Likelihood, Normal
-from enkbayes.logits import LinearLogits, Sum
+from enkbayes.logits import Elsewhere, LinearLogits, Piece, Sum
 from enkbayes.moments import Moments, Sums
 from enkbayes.problem import Problem
 
 PATIENCE = 50.0  # seconds to wait for the others, so that a lost process ends the run within a minute
+
+
+WHOLE = "this needs all rows in one process, and each process holds a part; do it on a part, or in one process"
 
 
 class ProcessLost(RuntimeError):
@@ -39,14 +42,16 @@ class ProcessLost(RuntimeError):
 
 @dataclass(frozen=True, eq=False)
 class ShardedLogits(LinearLogits):
-    """The logits of one shard, whose sums are those of all shards."""
+    """The logits of all shards. This process reads its own, `shard`; sums are those of all processes."""
 
+    shard: LinearLogits
     group: Any = None
 
-    @property
-    def slices(self) -> Iterator[slice]:
-        """The rows that are read at a time; a process without data adds the zeros of no rows."""
-        return super().slices if self.size else iter((slice(0, 0),))
+    def pieces(self, targets: Array | None, weights: Array | None) -> Iterator[Piece]:
+        """Yield the data of this process; without any, one piece of no rows, which adds zeros."""
+        if self.shard.size:
+            return self.shard.pieces(targets, weights)
+        return iter(((self.shard.features, targets, weights),))
 
     def total(self, parts: Iterable[Sum]) -> Sum:
         """Return the sum over the data of all processes."""
@@ -113,7 +118,9 @@ def shard(problem: Problem, group: Any = None) -> Problem:
     model = problem.model
     if not isinstance(model, LinearLogits):
         raise ValueError("shards need linear logits; nonlinear ones are evaluated for all data at once")
-    return replace(problem, model=ShardedLogits(model.features, model.map, model.chunk, group))
+    rows = sum(_gather(model.size, group))
+    everywhere = Elsewhere((rows, model.map.features), WHOLE)
+    return replace(problem, model=ShardedLogits(everywhere, model.map, model.chunk, model, group))
 
 
 def all_sum(value: Sum, group: Any = None) -> Sum:

@@ -103,6 +103,23 @@ class LinearMap:
         return mean_logits, namespace(V).concat([V, ensemble.complement.logit_columns(features, V)], axis=-1)
 
 
+@dataclass(frozen=True)
+class Elsewhere:
+    """Stands for features (N, D) that are never in memory at once. Who looks at them anyway is told why not."""
+
+    shape: tuple[int, int]
+    why: str
+
+    def __getitem__(self, rows: Any) -> Any:
+        raise ValueError(self.why)
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        raise ValueError(self.why)
+
+    def __array_namespace__(self, **_: Any) -> Any:
+        raise ValueError(self.why)
+
+
 @dataclass(frozen=True, eq=False)
 class LinearLogits:
     """The logits of features (N, D) under a linear map.

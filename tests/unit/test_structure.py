@@ -20,6 +20,7 @@ LAYERS = [
     "logits",
     "labels",
     "problem",
+    "streams",
     "distributed",
     "map_estimate",
     "samplers",
