@@ -179,4 +179,7 @@ def _look(source: Iterable[Any], likelihood: Likelihood | None, classes: Any) ->
         raise ValueError("the source yields no rows; expected at least one, and one that can be read again and again")
     if isinstance(likelihood, Normal):
         return rows, None, first
-    return rows, np.asarray(classes) if classes is not None else np.unique(np.asarray(sorted(found))), first
+    known = np.unique(np.asarray(sorted(found) if classes is None else classes))
+    if len(known) < 2:
+        raise ValueError(f"labels contain a single class, {known[0]}; expected two or more, or classes=[...] with all")
+    return rows, known, first

@@ -64,9 +64,13 @@ def test_without_torchrun_there_is_one_process(monkeypatch):
     assert distributed.connect() == (0, 1)
 
 
-def test_shards_need_linear_logits_and_have_no_batches():
+def test_shards_need_linear_logits_and_have_no_batches(monkeypatch):
     features, labels, _ = worker.data("binary")
+    monkeypatch.setattr(distributed, "_gather", lambda thing, _: [thing, thing])
     sharded = distributed.shard(eb.Problem.create(features, labels))
+    assert sharded.size == 400
+    with pytest.raises(ValueError, match="each process holds a part"):
+        np.asarray(sharded.model.features)
     with pytest.raises(ValueError, match="mini-batches are drawn from all data"):
         sharded.subset(np.arange(3))
     nonlinear = eb.Problem.nonlinear(lambda theta: features @ theta.T, labels, eb.Gaussian.isotropic(6))
