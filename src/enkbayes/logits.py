@@ -6,11 +6,11 @@ Both kinds answer one question, `moments`: what do the data say to this ensemble
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import scipy.sparse
@@ -19,10 +19,16 @@ from enkbayes.arrays import Array, like, namespace, row_slices, take_rows
 from enkbayes.ensemble import AffineEnsemble
 from enkbayes.expectations import Expectation, empirical
 from enkbayes.likelihoods import Likelihood
-from enkbayes.moments import Moments
+from enkbayes.moments import Moments, Sums
+
+Piece = tuple[Array, Any, Any]
+"""Features (n, D), targets (n,) and weights (n,) or None of some rows."""
+
+Sum = TypeVar("Sum", bound=Any)
+"""Something that pieces of the data add to."""
 
 
-def _rows(x: Array | None, rows: slice) -> Array | None:
+def _rows(x: Array | None, rows: slice) -> Any:
     return None if x is None else x[rows]
 
 
@@ -97,6 +103,23 @@ class LinearMap:
         return mean_logits, namespace(V).concat([V, ensemble.complement.logit_columns(features, V)], axis=-1)
 
 
+@dataclass(frozen=True)
+class Elsewhere:
+    """Stands for features (N, D) that are never in memory at once. Who looks at them anyway is told why not."""
+
+    shape: tuple[int, int]
+    why: str
+
+    def __getitem__(self, rows: Any) -> Any:
+        raise ValueError(self.why)
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        raise ValueError(self.why)
+
+    def __array_namespace__(self, **_: Any) -> Any:
+        raise ValueError(self.why)
+
+
 @dataclass(frozen=True, eq=False)
 class LinearLogits:
     """The logits of features (N, D) under a linear map.
@@ -123,6 +146,15 @@ class LinearLogits:
         """The rows that are read at a time."""
         return row_slices(self.size, self.chunk)
 
+    def pieces(self, targets: Array | None, weights: Array | None) -> Iterator[Piece]:
+        """Yield all data once, `chunk` rows at a time."""
+        for rows in self.slices:
+            yield self.features[rows, :], _rows(targets, rows), _rows(weights, rows)
+
+    def total(self, parts: Iterable[Sum]) -> Sum:
+        """Return the sum over all data of what each piece adds."""
+        return reduce(add, parts)
+
     def moments(
         self,
         ensemble: AffineEnsemble,
@@ -131,46 +163,47 @@ class LinearLogits:
         targets: Array,
         weights: Array | None,
     ) -> Moments:
-        """Return the sums over all data, added up chunk by chunk."""
+        """Return the sums over all data, added up piece by piece."""
 
-        def part(rows: slice) -> Moments:
-            mean_logits, V = self.map.gaussian_logits(self.features[rows, :], ensemble)
-            return expectation(likelihood, mean_logits, V, ensemble.points, targets[rows], _rows(weights, rows))
+        def part(piece: Piece) -> Moments:
+            features, *observed = piece
+            mean_logits, V = self.map.gaussian_logits(features, ensemble)
+            return expectation(likelihood, mean_logits, V, ensemble.points, *observed)
 
-        return reduce(add, map(part, self.slices))
+        return self.total(map(part, self.pieces(targets, weights)))
 
     def loss(self, theta: Array, likelihood: Likelihood, targets: Array, weights: Array | None) -> Array:
         """Return Psi (J,) of the particles theta (J, P)."""
 
-        def part(rows: slice) -> Array:
-            return likelihood.loss(
-                self.map.particle_logits(self.features[rows, :], theta), targets[rows], _rows(weights, rows)
-            )
+        def part(piece: Piece) -> Array:
+            features, *observed = piece
+            return likelihood.loss(self.map.particle_logits(features, theta), *observed)
 
-        return reduce(add, map(part, self.slices))
+        return self.total(map(part, self.pieces(targets, weights)))
 
     def loss_and_gradient(
         self, theta: Array, likelihood: Likelihood, targets: Array, weights: Array | None
     ) -> tuple[Array, Array]:
         """Return Psi (J,) and its gradient (J, P) at the particles theta (J, P), in one pass over the features."""
-        loss: Any = 0.0
-        gradient: Any = 0.0
-        for rows in self.slices:
-            features = self.features[rows, :]
-            part = (self.map.particle_logits(features, theta), targets[rows], _rows(weights, rows))
-            loss = loss + likelihood.loss(*part)
-            gradient = gradient + self.map.pull_back(features, likelihood.slope(*part))
+
+        def part(piece: Piece) -> Sums:
+            features, *observed = piece
+            logits = self.map.particle_logits(features, theta)
+            gradient = self.map.pull_back(features, likelihood.slope(logits, *observed))
+            return Sums((likelihood.loss(logits, *observed), gradient))
+
+        loss, gradient = self.total(map(part, self.pieces(targets, weights))).parts
         return loss, gradient
 
     def hessian(self, theta: Array, likelihood: Likelihood, weights: Array | None) -> Array:
         """Return the Hessian of Psi (P, P) at theta (P,), block by block of the K logits."""
 
-        def part(rows: slice) -> Array:
-            features = self.features[rows, :]
+        def part(piece: Piece) -> Array:
+            features, _, counts = piece
             logits = self.map.particle_logits(features, theta[None, :])[:, 0, ...]
-            return self.map.pull_back_curvature(features, likelihood.curvature(logits, _rows(weights, rows)))
+            return self.map.pull_back_curvature(features, likelihood.curvature(logits, counts))
 
-        return reduce(add, map(part, row_slices(self.size, self.chunk)))
+        return self.total(map(part, self.pieces(None, weights)))
 
     def subset(self, rows: np.ndarray[Any, Any]) -> LinearLogits:
         """Return the same map on some of the rows."""

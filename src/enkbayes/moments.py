@@ -14,6 +14,20 @@ class Diverged(ArithmeticError):
 
 
 @dataclass(frozen=True, eq=False)
+class Sums:
+    """Several sums over the same data, which add up together.
+
+    >>> (Sums((1.0, 2.0)) + Sums((3.0, 4.0))).parts
+    (4.0, 6.0)
+    """
+
+    parts: tuple[Array, ...]
+
+    def __add__(self, other: Sums) -> Sums:
+        return Sums(tuple(a + b for a, b in zip(self.parts, other.parts, strict=True)))
+
+
+@dataclass(frozen=True, eq=False)
 class Moments:
     """Ensemble averages of a potential V over theta = mean + basis @ x, in the r coordinates of the basis.
 

@@ -36,10 +36,10 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from enkbayes.arrays import epsilon, row_slices, to_numpy
+from enkbayes.arrays import epsilon, to_numpy
 from enkbayes.ensemble import AffineEnsemble
 from enkbayes.importance import effective_share, log_weights, smoothed
-from enkbayes.logits import LinearLogits
+from enkbayes.logits import LinearLogits, Piece
 from enkbayes.posterior import Posterior
 from enkbayes.problem import Problem
 from enkbayes.records import from_json, to_json
@@ -237,17 +237,18 @@ def data_rank(problem: Problem) -> int | None:
     """
     if not isinstance(problem.model, LinearLogits):
         return None
-    features, linear = problem.model.features, problem.model.map
-    gram, mix, enough = np.zeros((1, 1)), None, min(problem.size + 1, SKETCH)
+    model = problem.model
+    linear, mix, enough = model.map, None, min(problem.size + 1, SKETCH)
     if linear.features > enough:  # random mixtures of the features have the same rank
         mix = np.random.default_rng(0).standard_normal((linear.features, enough))
-    for rows in row_slices(problem.size, problem.model.chunk):
-        part = features[rows, :]
-        part = part.toarray() if scipy.sparse.issparse(part) else to_numpy(part)
-        part = np.asarray(part, dtype=np.float64) if mix is None else part @ mix
-        if linear.intercept:
-            part = np.hstack([part, np.ones((len(part), 1))])
-        gram = gram + part.T @ part
+
+    def part(piece: Piece) -> np.ndarray[Any, Any]:
+        x = piece[0].toarray() if scipy.sparse.issparse(piece[0]) else to_numpy(piece[0])
+        x = np.asarray(x, dtype=np.float64) if mix is None else x @ mix
+        x = np.hstack([x, np.ones((len(x), 1))]) if linear.intercept else x
+        return np.asarray(x.T @ x)
+
+    gram = model.total(map(part, model.pieces(None, None)))
     scale = np.sqrt(np.where(np.diag(gram) > 0, np.diag(gram), 1.0))
     spectrum = np.linalg.eigvalsh(gram / scale / scale[:, None])
     rank = int(np.sum(spectrum > len(spectrum) * epsilon(problem.prior.mean) * spectrum[-1]))

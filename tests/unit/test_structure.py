@@ -20,6 +20,8 @@ LAYERS = [
     "logits",
     "labels",
     "problem",
+    "streams",
+    "distributed",
     "map_estimate",
     "samplers",
     "posterior",

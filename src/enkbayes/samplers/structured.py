@@ -28,9 +28,9 @@ from enkbayes.complement import Complement, Frame
 from enkbayes.ensemble import AffineEnsemble
 from enkbayes.gaussian import Gaussian, standard_points
 from enkbayes.likelihoods import Likelihood
-from enkbayes.logits import LinearLogits
+from enkbayes.logits import LinearLogits, Piece
 from enkbayes.map_estimate import map_estimate
-from enkbayes.moments import Diverged
+from enkbayes.moments import Diverged, Sums
 from enkbayes.problem import Problem
 
 ROTATED = 4096  # features up to which the frame is made of eigenvectors; beyond, it is the features' own
@@ -215,22 +215,23 @@ def _pass(problem: Problem, frame: Frame, law: Law, *, spread: bool = True) -> t
     xp, K = namespace(law.mean), frame.shape[1]
     X = law.root[:, None] * law.B
     theta = problem.prior.mean + frame.parameters(law.mean[None, :])[0, :]
-    loss, slopes = 0.0, xp.zeros_like(law.mean)
-    products, diagonal = xp.zeros_like(X), xp.zeros_like(law.mean)
     eye = xp.eye(K, dtype=X.dtype, device=X.device)
-    for rows in model.slices:
-        features = frame.features(model.features[rows, :])
-        E = frame.logits(features, X)
-        s = frame.logit_variances(features, law.root**2)
+
+    def part(piece: Piece) -> Sums:
+        features, *observed = piece
+        whitened = frame.features(features)
+        E = frame.logits(whitened, X)
+        s = frame.logit_variances(whitened, law.root**2)
         cov = s[:, :, None] * eye - xp.matmul(E * law.shrink, E.mT) if spread else s[:, :, None] * (0 * eye)
-        zbar = xp.reshape(model.map.project(model.features[rows, :], theta[:, None]), (-1, K))
-        weights = None if problem.weights is None else problem.weights[rows]
-        psi, slope, curvature = _averages(problem.likelihood, frame, zbar, cov, problem.targets[rows], weights)
-        loss += float(psi)
-        slopes = slopes + frame.pull_back(features, slope[:, :, None])[:, 0]
-        products = products + frame.pull_back(features, curvature * E if K == 1 else xp.matmul(curvature, E))
-        diagonal = diagonal + frame.pull_back_squares(features, xp.sum(curvature * eye, axis=-1))
-    return loss, slopes, Hessian(X, products, diagonal)
+        zbar = xp.reshape(model.map.project(features, theta[:, None]), (-1, K))
+        psi, slope, curvature = _averages(problem.likelihood, frame, zbar, cov, *observed)
+        slopes = frame.pull_back(whitened, slope[:, :, None])[:, 0]
+        products = frame.pull_back(whitened, curvature * E if K == 1 else xp.matmul(curvature, E))
+        return Sums((psi, slopes, products, frame.pull_back_squares(whitened, xp.sum(curvature * eye, axis=-1))))
+
+    total: Sums = model.total(map(part, model.pieces(problem.targets, problem.weights)))
+    loss, slopes, products, diagonal = total.parts
+    return float(loss), slopes, Hessian(X, products, diagonal)
 
 
 def _averages(
@@ -291,17 +292,19 @@ def _frame(problem: Problem, theta: Array) -> Frame:
     plain = Frame(_feature_root(prior, K), eye, linear.intercept)
     if plain.shape[0] > ROTATED:
         return plain
-    gram: Any = 0.0
-    between: Any = 0.0
-    for rows in model.slices:
-        features = plain.features(model.features[rows, :])
-        features = features.toarray() if hasattr(features, "toarray") else features
-        zbar = xp.reshape(linear.project(model.features[rows, :], theta[:, None]), (-1, K))
+
+    def part(piece: Piece) -> Sums:
+        features, *observed = piece
+        x = plain.features(features)
+        x = x.toarray() if hasattr(x, "toarray") else x
+        zbar = xp.reshape(linear.project(features, theta[:, None]), (-1, K))
         cov = xp.zeros((zbar.shape[0], K, K), dtype=theta.dtype, device=theta.device)
-        weights = None if problem.weights is None else problem.weights[rows]
-        _, _, curvature = _averages(problem.likelihood, plain, zbar, cov, problem.targets[rows], weights)
-        gram = gram + features.mT @ (xp.sum(curvature * eye, axis=(1, 2))[:, None] * features)
-        between = between + xp.sum(xp.sum(features * features, axis=1)[:, None, None] * curvature, axis=0)
+        _, _, curvature = _averages(problem.likelihood, plain, zbar, cov, *observed)
+        of_features = x.mT @ (xp.sum(curvature * eye, axis=(1, 2))[:, None] * x)
+        return Sums((of_features, xp.sum(xp.sum(x * x, axis=1)[:, None, None] * curvature, axis=0)))
+
+    total: Sums = model.total(map(part, model.pieces(problem.targets, problem.weights)))
+    gram, between = total.parts
     Qa, Qb = xp.linalg.eigh(symmetric(gram))[1], xp.linalg.eigh(symmetric(between))[1]
     left = plain.left @ Qa if plain.left.ndim == 2 else plain.left[:, None] * Qa
     return Frame(left, Qb, linear.intercept)

@@ -1,0 +1,185 @@
+"""Data larger than memory: features and labels that are read in pieces, once for every step.
+
+A source is anything that can be iterated again and again and yields (features (n, D), labels (n,)) or (features,
+labels, weights): a torch DataLoader, a list of arrays, `NpyRows`, `ParquetRows`, or a class of your own with
+`__iter__`. `stream` reads it once to learn its size and classes and to check it; a run then reads it once a step and
+holds one piece at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from enkbayes.arrays import Array, all_finite, anchor, floating, like, namespace
+from enkbayes.gaussian import Gaussian
+from enkbayes.labels import encode, observation_weights
+from enkbayes.likelihoods import Likelihood, Normal
+from enkbayes.logits import Elsewhere, LinearLogits, Piece
+from enkbayes.problem import Problem
+
+CHUNK = 65536
+WHOLE = "this needs all rows at once, and they are read in pieces; do it on a part of them that fits into memory"
+
+
+@dataclass(frozen=True, eq=False)
+class StreamedLogits(LinearLogits):
+    """The logits of rows that `source` yields, whose labels are those of `classes`."""
+
+    source: Iterable[Any]
+    classes: Any
+    reference: Array
+
+    def pieces(self, targets: Array | None, weights: Array | None) -> Iterator[Piece]:
+        """Yield all data once; targets and weights come with the features."""
+        seen = 0
+        for features, labels, counts in _parts(self.source):
+            for rows in range(0, len(labels), self.chunk):
+                some = slice(rows, rows + self.chunk)
+                numbers = _targets(labels[some], self.classes, self.map.outputs, self.reference)
+                yield features[some, :], numbers, None if counts is None else like(counts[some], self.reference)
+            seen += len(labels)
+        if seen != self.size:
+            raise ValueError(
+                f"the source gave {seen:,} rows and {self.size:,} the first time; expected one that can be read again "
+                "and again, as a list or a DataLoader can and a generator cannot"
+            )
+
+    def subset(self, rows: np.ndarray[Any, Any]) -> LinearLogits:
+        """Refuse: rows of a stream cannot be picked."""
+        raise ValueError("mini-batches need rows in memory, and these are read in pieces; leave batch out")
+
+
+def stream(
+    source: Iterable[Any],
+    prior: Gaussian | float = 1.0,
+    *,
+    likelihood: Likelihood | None = None,
+    intercept: Gaussian | float | None = None,
+    classes: Any = None,
+    chunk: int | None = None,
+) -> Problem:
+    """Return the problem of all rows of a source; arguments are those of `Problem.create`.
+
+    Reads the source once. The pieces' array library, dtype and device are those of the computation.
+
+    >>> rng = np.random.default_rng(0)
+    >>> pieces = [(x, x[:, 0] > 0) for x in rng.standard_normal((5, 20, 3))]
+    >>> problem = stream(pieces)
+    >>> problem.size, problem.dim
+    (100, 3)
+    """
+    rows, known, first = _look(source, likelihood, classes)
+    label = [0.0, 0.0] if known is None else [known[0], known[-1]]
+    pair = namespace(first).concat([first[:1, :], first[:1, :]], axis=0)
+    small = Problem.create(pair, label, prior, likelihood=likelihood, intercept=intercept, classes=known, chunk=chunk)
+    model: Any = small.model
+    where = Elsewhere((rows, model.map.features), WHOLE)
+    streamed = StreamedLogits(where, model.map, model.chunk, source, known, anchor(first))
+    return replace(small, model=streamed, targets=None, weights=None)
+
+
+@dataclass(frozen=True)
+class NpyRows:
+    """Features (N, D) in an .npy file, and labels (N,) in another or in memory; read piece by piece and not mapped, so
+    that memory stays at one piece.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     np.save(f"{folder}/x.npy", np.ones((5, 2), dtype=np.float32))
+    ...     [x.shape for x, _ in NpyRows(f"{folder}/x.npy", np.arange(5), chunk=3)]
+    [(3, 2), (2, 2)]
+    """
+
+    features: str | Path
+    labels: Any
+    chunk: int = CHUNK
+
+    def __iter__(self) -> Iterator[tuple[Any, Any]]:
+        labels = np.load(self.labels, mmap_mode="r") if isinstance(self.labels, str | Path) else self.labels
+        path = Path(self.features)
+        with path.open("rb") as file:
+            version = np.lib.format.read_magic(file)
+            read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+            shape, by_columns, dtype = read(file)
+            if len(shape) != 2 or by_columns or dtype.hasobject or len(labels) != shape[0]:
+                order = "by columns" if by_columns else "by rows"
+                raise ValueError(
+                    f"{path} holds {dtype} of shape {shape}, {order}; expected numbers (N, D) by rows, with "
+                    f"N = {len(labels):,} as in the labels"
+                )
+            for begin in range(0, shape[0], self.chunk):
+                count = min(self.chunk, shape[0] - begin)
+                part = np.fromfile(file, dtype=dtype, count=count * shape[1]).reshape(-1, shape[1])
+                yield part, np.asarray(labels[begin : begin + count])
+
+
+@dataclass(frozen=True)
+class ParquetRows:
+    """All numeric columns of a parquet file but `target`, which holds the labels; read piece by piece."""
+
+    path: str | Path
+    target: str
+    chunk: int = CHUNK
+
+    def __iter__(self) -> Iterator[tuple[Any, Any]]:
+        try:
+            from pyarrow import parquet
+        except ImportError:
+            raise ImportError("parquet files need pyarrow; install it with pip install 'enkbayes[parquet]'") from None
+        file = parquet.ParquetFile(self.path)
+        if self.target not in file.schema_arrow.names:
+            raise ValueError(f"{self.path} has no column {self.target!r}; expected one of {file.schema_arrow.names}")
+        for batch in file.iter_batches(self.chunk):
+            columns = {name: batch.column(name).to_numpy(zero_copy_only=False) for name in batch.schema.names}
+            labels = columns.pop(self.target)
+            yield np.stack(list(columns.values()), axis=1), labels
+
+
+def _parts(source: Iterable[Any]) -> Iterator[tuple[Array, Any, Any]]:
+    """Yield features, labels and weights (or None) of every piece that has rows."""
+    for number, piece in enumerate(source):
+        if not isinstance(piece, tuple | list) or len(piece) not in (2, 3):
+            raise ValueError(f"piece {number} is a {type(piece).__name__}; expected (features, labels) or with weights")
+        features, labels, *counts = piece
+        x = floating(features)
+        if x.ndim != 2 or x.shape[0] != len(labels):
+            shape, count = tuple(x.shape), len(labels)
+            raise ValueError(f"piece {number} has features {shape} and {count} labels; expected (n, D) and n labels")
+        if len(labels):
+            yield x, np.asarray(labels), None if not counts else observation_weights(counts[0], len(labels))
+
+
+def _targets(labels: Any, classes: Any, outputs: int | None, reference: Array) -> Array:
+    if classes is None:
+        return like(np.asarray(labels, dtype=np.float64), reference)
+    numbers = encode(labels, len(labels), classes)[0]
+    return like(numbers, reference) if outputs is None else like(numbers, reference, dtype=namespace(reference).int64)
+
+
+def _look(source: Iterable[Any], likelihood: Likelihood | None, classes: Any) -> tuple[int, Any, Array]:
+    """Return the number of rows, the classes and the first piece's features; every row is checked."""
+    rows, found, first = 0, set(), None
+    for features, labels, _ in _parts(source):
+        if first is None:
+            first = features
+        elif features.shape[1] != first.shape[1] or features.dtype != first.dtype:
+            expected = f"{first.shape[1]} columns of {first.dtype}"
+            raise ValueError(f"rows {rows:,} and on have {features.shape[1]} of {features.dtype}; expected {expected}")
+        if not all_finite(features):
+            raise ValueError(f"rows {rows:,} and on contain NaN or infinite values; impute or drop those rows first")
+        if classes is None and not isinstance(likelihood, Normal):
+            found |= set(np.unique(labels).tolist())
+        rows += len(labels)
+    if first is None:
+        raise ValueError("the source yields no rows; expected at least one, and one that can be read again and again")
+    if isinstance(likelihood, Normal):
+        return rows, None, first
+    known = np.unique(np.asarray(sorted(found) if classes is None else classes))
+    if len(known) < 2:
+        raise ValueError(f"labels contain a single class, {known[0]}; expected two or more, or classes=[...] with all")
+    return rows, known, first

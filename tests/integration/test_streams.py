@@ -1,0 +1,135 @@
+"""Rows that are read in pieces give what rows in memory give."""
+
+import numpy as np
+import pytest
+
+import enkbayes as eb
+from enkbayes.streams import NpyRows, ParquetRows, stream
+
+RNG = np.random.default_rng(11)
+FEATURES = RNG.standard_normal((300, 5))
+SCORE = FEATURES @ RNG.standard_normal(5) + RNG.standard_normal(300)
+LABELS = np.where(SCORE > 0, "yes", "no")
+GRADES = np.digitize(SCORE, [-1.0, 1.0])
+WEIGHTS = RNG.uniform(0.5, 2, 300)
+CUTS = np.split(np.arange(300), [7, 7, 130, 299])  # uneven, one of them empty
+
+
+class Pieces:
+    """Counts how often it is read."""
+
+    def __init__(self, labels, weights=None):
+        self.labels, self.weights, self.reads = labels, weights, 0
+
+    def __iter__(self):
+        self.reads += 1
+        for rows in CUTS:
+            tail = () if self.weights is None else (self.weights[rows],)
+            yield FEATURES[rows], self.labels[rows], *tail
+
+
+@pytest.mark.parametrize(
+    "sampler", [eb.Equilibrium(), eb.MeanField(), eb.MeanField(rank=2, tol=1e-3), eb.Homotopy(steps=4)]
+)
+@pytest.mark.parametrize("labels", [LABELS, GRADES])
+def test_pieces_are_the_whole(sampler, labels):
+    whole = eb.Problem.create(FEATURES, labels, 2.0, intercept=10.0, weights=WEIGHTS)
+    pieces = stream(Pieces(labels, WEIGHTS), 2.0, intercept=10.0, chunk=50)
+    one, two = (eb.run(problem, sampler, particles=30, seed=1) for problem in (whole, pieces))
+    assert np.max(np.abs(one.theta - two.theta)) < 1e-8
+    assert np.array_equal(one.classes, two.classes)
+
+
+def test_fewer_particles_than_parameters_and_the_map():
+    whole, pieces = eb.Problem.create(FEATURES, LABELS), stream(Pieces(LABELS))
+    assert np.allclose(eb.run(whole, particles=3).theta, eb.run(pieces, particles=3).theta, atol=1e-8)
+
+
+def test_trust_needs_no_more_than_pieces():
+    whole, pieces = eb.Problem.create(FEATURES, LABELS), stream(Pieces(LABELS))
+    one, two = (eb.run(problem).trust(problem) for problem in (whole, pieces))
+    assert one.verdict == two.verdict
+    assert one.data_rank == two.data_rank == 5
+    assert one.shift == pytest.approx(two.shift, abs=1e-6)
+
+
+def test_a_source_is_read_once_to_look_and_once_a_step():
+    source = Pieces(LABELS)
+    problem = stream(source)
+    assert source.reads == 1
+    problem.loss(np.zeros((2, 5)))
+    assert source.reads == 2
+
+
+def test_a_data_loader_is_a_source():
+    torch = pytest.importorskip("torch")
+    data = torch.utils.data.TensorDataset(torch.as_tensor(FEATURES), torch.as_tensor(GRADES))
+    problem = stream(torch.utils.data.DataLoader(data, batch_size=64))
+    found = eb.run(problem, eb.MeanField(), particles=5)
+    assert isinstance(found.theta, torch.Tensor)
+    alone = eb.run(eb.Problem.create(FEATURES, GRADES), eb.MeanField(), particles=5)
+    assert np.max(np.abs(np.asarray(found.mean) - alone.mean)) < 1e-8
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_npy_files(tmp_path, dtype):
+    np.save(tmp_path / "x.npy", FEATURES.astype(dtype))
+    np.save(tmp_path / "y.npy", GRADES)
+    problem = stream(NpyRows(tmp_path / "x.npy", tmp_path / "y.npy", chunk=64))
+    alone = eb.Problem.create(FEATURES.astype(dtype), GRADES)
+    theta = RNG.standard_normal((3, problem.dim)).astype(dtype)
+    assert np.allclose(problem.loss(theta), alone.loss(theta), rtol=1e-5 if dtype == np.float32 else 1e-12)
+
+
+def test_parquet_files(tmp_path):
+    pytest.importorskip("pyarrow")
+    import pandas as pd
+
+    frame = pd.DataFrame(FEATURES, columns=list("abcde")).assign(grade=LABELS)
+    frame.to_parquet(tmp_path / "rows.parquet")
+    problem = stream(ParquetRows(tmp_path / "rows.parquet", "grade", chunk=70))
+    assert np.allclose(eb.run(problem).mean, eb.run(eb.Problem.create(FEATURES, LABELS)).mean, atol=1e-8)
+    with pytest.raises(ValueError, match="has no column 'x'"):
+        stream(ParquetRows(tmp_path / "rows.parquet", "x"))
+
+
+def test_what_needs_all_rows_says_so():
+    problem = stream(Pieces(LABELS))
+    with pytest.raises(ValueError, match="read in pieces"):
+        eb.polish(problem, eb.run(problem), 2)
+    with pytest.raises(ValueError, match="read in pieces"):
+        eb.run(problem, eb.Equilibrium(batch=10))
+
+
+def nan():
+    broken = FEATURES.copy()
+    broken[140, 1] = np.nan
+    return [(broken[:100], LABELS[:100]), (broken[100:], LABELS[100:])]
+
+
+@pytest.mark.parametrize(
+    ("source", "sentence"),
+    [
+        (nan(), "rows 100 and on contain NaN"),
+        ([], "yields no rows"),
+        ([(FEATURES, LABELS[:10])], "expected \\(n, D\\) and n labels"),
+        ([(FEATURES[:5], LABELS[:5]), (FEATURES[5:, :3], LABELS[5:])], "expected 5 columns"),
+        ([FEATURES], "piece 0 is a ndarray"),
+        ([(FEATURES, np.zeros(300))], "labels contain a single class"),
+    ],
+)
+def test_bad_sources_get_one_sentence(source, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        stream(source)
+
+
+def test_a_generator_can_be_read_only_once():
+    problem = stream(piece for piece in Pieces(LABELS))
+    with pytest.raises(ValueError, match="again and again"):
+        eb.run(problem)
+
+
+def test_npy_of_another_shape_is_refused(tmp_path):
+    np.save(tmp_path / "x.npy", np.asfortranarray(FEATURES))
+    with pytest.raises(ValueError, match="by columns; expected numbers"):
+        stream(NpyRows(tmp_path / "x.npy", LABELS))
