@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import time
-import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +15,7 @@ import numpy as np
 
 from enkbayes.baselines import HMC, Ensemble, LaplaceProbit, Method
 from enkbayes.fingerprint import fingerprint
-from enkbayes.paper.methods import PRIOR_VARIANCE
+from enkbayes.paper.methods import PRIOR_VARIANCE, timed_fit
 from enkbayes.paper.networks import ImageTask, image_network, seen
 from enkbayes.paper.sizes import Run
 from enkbayes.problem import Problem
@@ -111,12 +109,7 @@ def _fitted(name: str, problem: Problem, method: Method, features: list[Vector],
     kept = _kept(file, key)
     if kept is not None:
         return kept
-    started = time.perf_counter()
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        posterior: Any = method.fit(problem, seed=0)
-    seconds = time.perf_counter() - started
-    note = " ".join(dict.fromkeys(" ".join(str(warning.message).split()) for warning in caught))
+    posterior, seconds, note = timed_fit(method, problem, seed=0)
     proba = tuple(np.asarray(posterior.predict_proba(f))[:, 1] for f in features)
     found = Seen(proba, posterior.info.steps, seconds, note)
     _keep(file, key, found)

@@ -121,13 +121,7 @@ class Study:
 
     def last_layer(self, name: str, method: Method, variance: float = PRIOR_VARIANCE) -> Fitted:
         """Fit any method to the last layer."""
-        problem = self.problem(variance)
-        started = time.perf_counter()
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            posterior: Any = method.fit(problem, seed=self.seed)
-        seconds = time.perf_counter() - started
-        words = " ".join(dict.fromkeys(" ".join(str(warning.message).split()) for warning in caught))
+        posterior, seconds, words = timed_fit(method, self.problem(variance), self.seed)
 
         def predict(points: Vector) -> Vector:
             return np.asarray(posterior.predict_proba(self.features(points)))
@@ -187,6 +181,16 @@ class Study:
             return np.asarray(committee.predict_proba(points.astype(np.float32)), dtype=np.float64)
 
         return Fitted("deep-ensemble", predict, method.members * method.steps, time.perf_counter() - started)
+
+
+def timed_fit(method: Method, problem: Problem, seed: int) -> tuple[Any, float, str]:
+    """Return the fitted method, the seconds that took, and what it warned of."""
+    started = time.perf_counter()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        fitted = method.fit(problem, seed=seed)
+    words = " ".join(dict.fromkeys(" ".join(str(warning.message).split()) for warning in caught))
+    return fitted, time.perf_counter() - started, words
 
 
 @lru_cache(maxsize=32)
