@@ -14,7 +14,7 @@ test: .venv/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest --quiet --numprocesses 2 --dist loadgroup  # a thread a worker, not a fight
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest --quiet --numprocesses 2 --dist loadfile  # a thread a worker, not a fight
 
 test-browser: .venv/.test .venv/.browser  # opens the report that `make test` wrote
 	$(BIN)/python -m pytest --quiet tests/browser

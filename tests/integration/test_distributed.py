@@ -17,7 +17,6 @@ from enkbayes import distributed
 WORKER = Path(worker.__file__)
 PAIRS = list(worker.SAMPLERS)
 TRIPLES = ["binary", "softmax", "empty"]
-pytestmark = pytest.mark.xdist_group("distributed")
 
 
 def start(folder, count, *cases):

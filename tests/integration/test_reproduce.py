@@ -25,7 +25,6 @@ from enkbayes.paper.sizes import SMOKE
 from enkbayes.theory import convergence_rate
 
 OUT = Path(__file__).parents[2] / "build" / "smoke"
-pytestmark = pytest.mark.xdist_group("smoke")
 
 
 @pytest.fixture(scope="module")

@@ -13,10 +13,11 @@ from safetensors import safe_open  # noqa: E402
 from torch import nn  # noqa: E402
 
 from enkbayes.datasets.cifar import Images  # noqa: E402
+from enkbayes.datasets.downloads import cache_folder  # noqa: E402
 from enkbayes.fingerprint import fingerprint  # noqa: E402
 from enkbayes.nets.image_training import ImageTraining, augmented, image_tensor, train_on_images  # noqa: E402
 from enkbayes.nets.resnet import Block, ResNet10  # noqa: E402
-from enkbayes.paper.networks import image_network  # noqa: E402
+from enkbayes.paper.networks import ImageTask, image_network  # noqa: E402
 
 QUICK = ImageTraining(epochs=3, batch_size=8, learning_rate=0.05)
 
@@ -408,14 +409,21 @@ def test_the_network_of_the_paper_is_kept_in_the_cache(tmp_path, monkeypatch):
     data = Images(*pictures(6, side=32))
     before = torch.get_rng_state()
     seen = []
-    model = image_network("pair", data, epochs=1, seed=4, progress=lambda *args: seen.append(args))
+    task = ImageTask("pair", data, data, data, cache_folder() / "networks")
+    model = image_network(task, epochs=1, seed=4, progress=lambda *args: seen.append(args))
     assert torch.equal(torch.get_rng_state(), before)
     assert (tmp_path / "networks" / "pair-1-4.safetensors").is_file()
     assert seen[0][0] == 1
     assert model.head.weight.shape == (1, 256)
-    again = image_network("pair", data, epochs=1, seed=4, progress=lambda *args: seen.append(args))
+    again = image_network(task, epochs=1, seed=4, progress=lambda *args: seen.append(args))
     assert len(seen) == 1
     assert_same_state(model, again)
-    other = Images(data.images, 1 - data.labels)
+    other = replace(task, train=Images(data.images, 1 - data.labels))
     with pytest.raises(ValueError, match=re.escape("pair-1-4.safetensors was trained on other data")):
-        image_network("pair", other, epochs=1, seed=4)
+        image_network(other, epochs=1, seed=4)
+
+
+def test_a_last_batch_of_one_image_joins_the_one_before():
+    images, labels = pictures(9, side=8)
+    model = train_on_images(ResNet10(1, widths=(4, 4, 4, 8)), images, labels, ImageTraining(epochs=1, batch_size=4))
+    assert all(torch.isfinite(p).all() for p in model.parameters())

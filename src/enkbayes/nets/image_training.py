@@ -131,7 +131,9 @@ def _epoch(
     seeds = np.random.SeedSequence((training.seed, epoch)).generate_state(2).tolist()
     random = torch.Generator().manual_seed(seeds[0])
     torch.manual_seed(seeds[1])
-    batches = torch.randperm(len(x), generator=random).split(training.batch_size)
+    batches = list(torch.randperm(len(x), generator=random).split(training.batch_size))
+    if len(batches) > 1 and len(batches[-1]) == 1:  # a single image has no variance to normalise by
+        batches[-2:] = [torch.cat(batches[-2:])]
     model.train()
     total = 0.0
     for step, rows in enumerate(batches):

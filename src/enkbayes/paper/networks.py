@@ -70,7 +70,7 @@ def image_network(
         model,
         task.train.images,
         task.train.labels,
-        ImageTraining(epochs=epochs, batch_size=min(128, len(task.train) // 4), seed=seed),
+        ImageTraining(epochs=epochs, batch_size=min(128, max(len(task.train) // 4, 2)), seed=seed),
         checkpoint=file,
         progress=progress,
     )

@@ -96,7 +96,7 @@ def read(out: Path, name: str) -> Result | None:
                 "notes": tuple(found["notes"]),
             }
         )
-    except (OSError, ValueError, TypeError, KeyError):
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None
 
 
