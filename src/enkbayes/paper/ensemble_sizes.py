@@ -79,15 +79,7 @@ def _empty(repeats: int) -> dict[tuple[str, int], Vector]:
 
 def _fitted(here: Study, name: str, particles: int, repeat: int) -> Predict:
     method = Ensemble(name, ALGORITHMS[name](here.size), particles)
-    other = replace_seed(here, repeat)
-    return other.last_layer(name, method).predict
-
-
-def replace_seed(here: Study, repeat: int) -> Study:
-    """Return the same data and network for a run with other random numbers."""
-    other = Study(here.kind, here.size, 10_000 + repeat)
-    other.__dict__.update(data=here.data, network=here.network)
-    return other
+    return here.last_layer(name, method, seed=10_000 + repeat).predict
 
 
 def _limits(here: Study) -> dict[str, Predict]:

@@ -119,9 +119,9 @@ class Study:
             self._fits[name] = self._fit(name)
         return self._fits[name]
 
-    def last_layer(self, name: str, method: Method, variance: float = PRIOR_VARIANCE) -> Fitted:
-        """Fit any method to the last layer."""
-        posterior, seconds, words = timed_fit(method, self.problem(variance), self.seed)
+    def last_layer(self, name: str, method: Method, seed: int | None = None) -> Fitted:
+        """Fit any method to the last layer, with random numbers of its own if a seed is given."""
+        posterior, seconds, words = timed_fit(method, self.problem(), self.seed if seed is None else seed)
 
         def predict(points: Vector) -> Vector:
             return np.asarray(posterior.predict_proba(self.features(points)))
