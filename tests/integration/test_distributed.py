@@ -55,7 +55,7 @@ def test_bad_data_of_one_process_are_told_to_all(folder):
 
 def test_a_lost_process_ends_the_run_with_a_sentence(folder):
     words = (folder / "lost.txt").read_text()
-    assert words == "another process has ended or does not answer; start all of them again True"
+    assert words == "another process has ended or does not answer; start all of them again"
 
 
 def test_without_torchrun_there_is_one_process(monkeypatch):
