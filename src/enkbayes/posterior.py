@@ -13,7 +13,7 @@ from enkbayes.arrays import Array, all_finite, anchor, floating, namespace, row_
 from enkbayes.ensemble import AffineEnsemble
 from enkbayes.gaussian import Gaussian
 from enkbayes.likelihoods import Likelihood
-from enkbayes.logits import LinearMap
+from enkbayes.linear_map import LinearMap
 
 if TYPE_CHECKING:
     from enkbayes.problem import Problem

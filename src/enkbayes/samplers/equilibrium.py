@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from enkbayes.arrays import tolerance
 from enkbayes.ensemble import AffineEnsemble
-from enkbayes.expectations import Expectation, blend, empirical, refined_closure
+from enkbayes.expectations import Expectation, empirical
 from enkbayes.logits import LinearLogits
 from enkbayes.problem import Problem
 from enkbayes.samplers.checks import check_count, check_tolerance
@@ -35,7 +35,7 @@ class Stage:
     @property
     def expectation(self) -> Expectation:
         """The averages that this part takes."""
-        return refined_closure(self.refine) if self.refine else blend(self.blend)
+        return Expectation(self.blend, self.refine, energy=self.descend)
 
 
 WARM = Stage(1.0, descend=True, until=1e-2)

@@ -9,7 +9,7 @@ import numpy as np
 
 from enkbayes.arrays import like, namespace, tolerance
 from enkbayes.ensemble import AffineEnsemble
-from enkbayes.expectations import closure, refined_closure
+from enkbayes.expectations import Expectation, closure
 from enkbayes.gaussian import standard_points
 from enkbayes.map_estimate import map_estimate, whitened_moments
 from enkbayes.problem import Problem
@@ -129,7 +129,7 @@ class MeanField:
             advanced = structured.advance(problem, state.control)
             return self._judge_structured(problem, replace(state, steps=state.steps + 1), advanced)
         control: Control = state.control
-        point, _ = try_step(problem, control.point, refined_closure(control.refine), descend=True)
+        point, _ = try_step(problem, control.point, Expectation(1.0, control.refine), descend=True)
         return self._judge(problem, replace(state, steps=state.steps + 1), replace(control, point=point))
 
     def _judge(self, problem: Problem, state: State, control: Control) -> State:
@@ -177,14 +177,14 @@ def _finest(problem: Problem, control: Control) -> bool:
 
 
 def _finer(problem: Problem, control: Control) -> Relaxation:
-    return evaluate(problem, control.point.ensemble, refined_closure(control.refine + 1))
+    return evaluate(problem, control.point.ensemble, Expectation(1.0, control.refine + 1))
 
 
 def _doubt(problem: Problem, control: Control) -> str:
     """Return a sentence when even the finest quadrature is not accurate, as its difference from a coarser one shows."""
     if problem.likelihood.exact_closure:
         return ""
-    coarser = evaluate(problem, control.point.ensemble, refined_closure(control.refine - 1)).residual
+    coarser = evaluate(problem, control.point.ensemble, Expectation(1.0, control.refine - 1)).residual
     if coarser < 10 * ACCURATE:
         return ""
     return f"logits are spread so widely that expectations may be off by {coarser:.1g} posterior sds; narrow the prior"
