@@ -62,7 +62,7 @@ def test_many_particles_approach_the_closure(likelihood):
     problem = eb.Problem.create(features, labels, 2.0, likelihood=likelihood)
     ensemble = eb.AffineEnsemble.factor(problem.prior.whitened(40000, rng))
     one, limit, half = (problem.moments(ensemble, e) for e in (empirical, closure, Expectation(0.5)))
-    assert one.g == pytest.approx(limit.g, abs=0.03)
+    assert one.g == pytest.approx(limit.g, abs=0.05)
     assert pytest.approx(limit.S, abs=0.05) == one.S
     assert float(one.loss) == pytest.approx(float(limit.loss), abs=0.05)
     assert pytest.approx((one.S + limit.S) / 2, abs=1e-12) == half.S
