@@ -62,6 +62,9 @@ class Likelihood(Protocol):
     def probabilities(self, logits: Array) -> Array:
         """Return class probabilities (..., K) of logits (...) or (..., K)."""
 
+    def mean_probabilities(self, logits: Array) -> Array:
+        """Return class probabilities (n, K), averaged over the particles' logits (n, J)."""
+
     def predictive(self, mean_logits: Array, V: Array) -> Array:
         """Return the expected class probabilities (n, K) under Gaussian logits."""
 

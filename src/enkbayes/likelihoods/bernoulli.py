@@ -68,6 +68,11 @@ class Bernoulli:
         """Return (..., 2) for logits (...)."""
         return namespace(logits).stack([sigmoid(-logits), sigmoid(logits)], axis=-1)
 
+    def mean_probabilities(self, logits: Array) -> Array:
+        """Return mu[1 - y] and mu[y] (n, 2) from logits (n, J)."""
+        ybar, _ = logistic_averages(logits)
+        return namespace(logits).stack([1 - ybar, ybar], axis=-1)
+
     def predictive(self, mean_logits: Array, V: Array) -> Array:
         """Return E of the class probabilities (n, 2) for Gaussian logits."""
         xp = namespace(V)

@@ -110,6 +110,10 @@ class Categorical:
         """Return (..., K) for logits (..., K)."""
         return softmax(logits)[0]
 
+    def mean_probabilities(self, logits: Array) -> Array:
+        """Return (n, K) from logits (n, J, K)."""
+        return namespace(logits).mean(softmax(logits)[0], axis=1)
+
     def predictive(self, mean_logits: Array, V: Array) -> Array:
         """Return E of the class probabilities (n, K) for Gaussian logits."""
         return namespace(V).mean(softmax(_Quadrature.of(V).logits(mean_logits))[0], axis=1)

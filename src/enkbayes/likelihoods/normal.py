@@ -76,6 +76,10 @@ class Normal:
         """There are no classes: return the predicted value as one column (..., 1)."""
         return logits[..., None]
 
+    def mean_probabilities(self, logits: Array) -> Array:
+        """Return the average prediction (n, 1) from logits (n, J)."""
+        return namespace(logits).mean(logits, axis=1)[:, None]
+
     def predictive(self, mean_logits: Array, V: Array) -> Array:
         """Return the expected value (n, 1)."""
         return mean_logits[:, None]
