@@ -132,16 +132,17 @@ def sigmoid(z: Array) -> Array:
 
 
 def logistic_averages(z: Array) -> tuple[Array, Array]:
-    """Return the averages of sigma(z) and of sigma'(z) over the columns of z (n, J), (n,) each.
+    """Return the averages of sigma(z) and of sigma'(z) over the columns of z (n, J), (n,) each. May overwrite z.
 
-    With t = tanh(z / 2) they are (1 + mean t) / 2 and (1 - mean t^2) / 4: one transcendental pass and two products.
+    With t = tanh(z / 2) they are (1 + mean t) / 2 and (1 - mean t^2) / 4: one transcendental pass and two products, in
+    place where the library can.
     """
     xp = namespace(z)
-    t = z / 2
     if compat.is_numpy_namespace(xp) or compat.is_torch_namespace(xp):
-        xp.tanh(t, out=t)
+        z *= 0.5
+        t = xp.tanh(z, out=z)
     else:
-        t = xp.tanh(t)
+        t = xp.tanh(z / 2)
     J = t.shape[1]
     ones = xp.ones((J,), dtype=t.dtype, device=t.device)
     return (1 + t @ ones / J) / 2, (1 - xp.vecdot(t, t) / J) / 4

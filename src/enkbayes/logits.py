@@ -13,13 +13,15 @@ import scipy.sparse
 
 from enkbayes.arrays import Array, like, namespace, row_slices, take_rows
 from enkbayes.ensemble import AffineEnsemble
-from enkbayes.expectations import Expectation
+from enkbayes.expectations import Averages, Expectation
 from enkbayes.likelihoods import Likelihood
 from enkbayes.linear_map import LinearMap
 from enkbayes.moments import Moments, Sums
 
 Piece = tuple[Array, Any, Any]
 """Features (n, D), targets (n,) and weights (n,) or None of some rows."""
+
+CACHED = 2**18  # logits of particles that are averaged at a time
 
 Sum = TypeVar("Sum", bound=Any)
 """Something that pieces of the data add to."""
@@ -56,9 +58,20 @@ class _Seen:
     basis: Array
     features: Any = None
 
-    def by(self, features: Array) -> _Seen:
-        """Return the law of the logits of some rows."""
-        return replace(self, features=features)
+    def averages(
+        self, expectation: Expectation, likelihood: Likelihood, features: Array, targets: Array, weights: Array | None
+    ) -> Averages:
+        """Return what each row adds, so few rows at a time that their logits stay in the cache."""
+        xp = namespace(self.mean)
+        slices = list(row_slices(int(features.shape[0]), max(64, CACHED // self.columns.shape[1]))) or [slice(0)]
+        parts = [
+            expectation.by_datum(
+                likelihood, replace(self, features=features[rows, :]), _rows(targets, rows), _rows(weights, rows)
+            )
+            for rows in slices
+        ]
+        loss, slope, curvature = (xp.concat(x) if len(x) > 1 else x[0] for x in zip(*parts, strict=True))
+        return loss, slope, curvature
 
     @property
     def particles(self) -> Array:
@@ -143,7 +156,7 @@ class LinearLogits:
 
         def part(piece: Piece) -> Sums:
             features, *observed = (_cast(x, rough) for x in piece)
-            loss, slope, curvature = expectation.by_datum(likelihood, seen.by(features), *observed)
+            loss, slope, curvature = seen.averages(expectation, likelihood, features, *observed)
             gradient = self.map.pull_back(features, slope[:, None, ...])[0, :]
             hessian = self.map.pull_back_curvature(features, curvature)
             return Sums(tuple(like(x, precise) for x in (namespace(loss).sum(loss), gradient, hessian)))

@@ -38,8 +38,8 @@ class Likelihood(Protocol):
         """
 
     def averages(self, logits: Array, targets: Array, *, energy: bool = True) -> Averages:
-        """Return loss (n,), slope (n,) and curvature (n,) of each datum, averaged over the particles' logits (n, J);
-        without `energy` the loss may be NaN. For K logits: slope (n, K), curvature (n, K, K).
+        """Return loss (n,), slope (n,) and curvature (n,) of each datum, averaged over the particles' logits (n, J),
+        which may be overwritten; without `energy` the loss may be NaN. For K logits: slope (n, K), curvature (n, K, K).
         """
 
     def gaussian_averages(self, mean_logits: Array, cov: Array, targets: Array, refine: int = 0) -> Averages:

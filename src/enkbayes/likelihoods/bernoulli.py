@@ -32,7 +32,7 @@ class Bernoulli:
 
     def moments(self, logits: Array, V: Array, targets: Array, weights: Array | None) -> Moments:
         """G = V' (mu[y] - d) and S = V' mu[R] V with averages over the particles' logits (n, J)."""
-        loss, slope, curvature = self.averages(logits, targets)
+        loss, slope, curvature = self.averages(_copy(logits), targets)
         return pull_back(V, slope, curvature, loss, weights)
 
     def closure(self, mean_logits: Array, V: Array, targets: Array, weights: Array | None, refine: int = 0) -> Moments:
@@ -70,7 +70,7 @@ class Bernoulli:
 
     def mean_probabilities(self, logits: Array) -> Array:
         """Return mu[1 - y] and mu[y] (n, 2) from logits (n, J)."""
-        ybar, _ = logistic_averages(logits)
+        ybar, _ = logistic_averages(_copy(logits))
         return namespace(logits).stack([1 - ybar, ybar], axis=-1)
 
     def predictive(self, mean_logits: Array, V: Array) -> Array:
@@ -79,3 +79,8 @@ class Bernoulli:
         v = xp.sum(V * V, axis=1)
         p = xp.stack([gauss_logit(-mean_logits, v)[0], gauss_logit(mean_logits, v)[0]], axis=-1)
         return xp.minimum(p, xp.ones_like(p))  # the rule's weights add up to 1 within round-off only
+
+
+def _copy(x: Array) -> Array:
+    """Return an array of one's own: the logits may be a user's."""
+    return namespace(x).asarray(x, copy=True)

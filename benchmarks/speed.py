@@ -1,0 +1,396 @@
+"""How fast: every bar of the project, both sides timed in one run.
+
+    make bench-speed                                       # creates .venv-peers, runs this, writes benchmarks/results/speed.*
+    python benchmarks/speed.py --peers PYTHON [--only step,predict]
+
+Times stand for nothing by themselves on a shared machine; ratios of medians do, of repetitions that take turns. Each
+side gets the number of BLAS threads (1 or 2) with which it is faster. Peers run in an environment of their own, see
+speed_peers.py.
+
+Two kinds of features: "network" are 256 rectified mixtures of 64 factors, correlated as the last layer of a network is;
+"white" are independent normal numbers, the easiest case there is for a gradient method.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import subprocess
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+import enkbayes as eb
+from enkbayes.samplers.equilibrium import Control
+
+RESULTS = Path(__file__).parent / "results"
+PRIOR = 2.0
+STEP_SIZES = [(10_000, 256, 600), (100_000, 64, 200), (20_000, 128, 300), (4_000, 512, 1_200), (200_000, 20, 100)]
+STEP_BAR, PREDICT_BAR = 1.6, 1.5
+PARTS = ("image", "paper", "toy", "step", "rows", "predict")
+
+
+def logistic(features, seed: int, strength: float = 3.0):
+    """Return labels drawn from a logistic model of centred features."""
+    rng = np.random.default_rng((seed, 1))
+    centred = features - features.mean(axis=0)
+    truth = rng.standard_normal(features.shape[1]) * strength / np.sqrt(features.shape[1])
+    return (rng.random(len(features)) < 0.5 + 0.5 * np.tanh(centred @ truth / 2)).astype(int)
+
+
+def white(N: int, D: int, seed: int = 0):
+    return np.random.default_rng(seed).standard_normal((N, D))
+
+
+def network(N: int, D: int, seed: int = 0):
+    rng = np.random.default_rng(seed)
+    mixing = rng.standard_normal((64, D)) / 8
+    return np.maximum(rng.standard_normal((N, 64)) @ mixing + 0.3 * rng.standard_normal((N, D)), 0)
+
+
+class Peers:
+    """The process of the peers."""
+
+    def __init__(self, python: str) -> None:
+        script = str(Path(__file__).with_name("speed_peers.py"))
+        self.process = subprocess.Popen(
+            [python, script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
+
+    def ask(self, what: str, data: Path | None = None, **settings: Any) -> dict[str, Any]:
+        """Return the answer to one request."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        request = (
+            {"do": what, **settings} if data is None else {"do": what, "data": str(data), "prior": PRIOR, **settings}
+        )
+        self.process.stdin.write(json.dumps(request) + "\n")
+        self.process.stdin.flush()
+        line = self.process.stdout.readline()
+        if not line:
+            raise RuntimeError(
+                f"the peers ended at {what}; run `{self.process.args[0]} benchmarks/speed_peers.py` to see why"
+            )
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+
+def seconds(work: Callable[[], Any], threads: int = 1) -> float:
+    """Return how long a piece of work takes with so many BLAS threads."""
+    with threadpool_limits(threads):
+        started = time.perf_counter()
+        work()
+        return time.perf_counter() - started
+
+
+def side_by_side(sides: dict[str, Callable[[int], float]], repetitions: int) -> dict[str, Any]:
+    """Return the median of every side, each with the better number of threads; sides take turns."""
+    times: dict[str, dict[int, list[float]]] = {name: {1: [], 2: []} for name in sides}
+    for _ in range(repetitions):
+        for name, work in sides.items():
+            for threads in (1, 2):
+                times[name][threads].append(work(threads))
+    result = {}
+    for name, by_threads in times.items():
+        medians = {threads: float(np.median(values)) for threads, values in by_threads.items()}
+        best = min(medians, key=lambda threads: medians[threads])
+        result[name] = {"seconds": medians[best], "threads": best}
+    return result
+
+
+def fit(problem, sampler, particles: int) -> eb.Posterior:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # 2,300 steps of the paper's scheme do not meet its stopping rule
+        return eb.run(problem, sampler, particles=particles)
+
+
+def saved(folder: Path, name: str, features, labels, test) -> Path:
+    path = folder / f"{name}.npz"
+    np.savez(path, features=features, labels=labels, test=test)
+    return path
+
+
+def image_scale(peers: Peers, folder: Path, repetitions: int) -> list[dict[str, Any]]:
+    """N 10,000, D 256, J = 600 against laplace-torch and scikit-learn."""
+    rows = []
+    for kind, make in (("network", network), ("white", white)):
+        features = make(10_000, 256)
+        labels = logistic(features, 0)
+        data = saved(folder, kind, features, labels, features[:200])
+        problem = eb.Problem.create(features, labels, PRIOR)
+        sides: dict[str, Callable[[int], float]] = {
+            "lbfgs": lambda threads, data=data: peers.ask("lbfgs", data, threads=threads)["seconds"],
+            "Equilibrium": lambda threads, problem=problem: seconds(
+                lambda: fit(problem, eb.Equilibrium(tol=1e-3), 600), threads
+            ),
+            "MeanField": lambda threads, problem=problem: seconds(
+                lambda: fit(problem, eb.MeanField(tol=1e-3), 600), threads
+            ),
+        }
+        times = side_by_side(sides, repetitions)
+        slow = side_by_side(
+            {
+                f"batch {b}": lambda threads, b=b, data=data: peers.ask("laplace", data, batch=b, threads=threads)[
+                    "seconds"
+                ]
+                for b in (512, 0)
+            },
+            2,
+        )
+        laplace = min(slow.values(), key=lambda side: side["seconds"])
+        ours = times["Equilibrium"]["seconds"]
+        rows += [
+            bar(f"Equilibrium / laplace-torch fit ({kind} features)", ours / laplace["seconds"], 0.1, times | slow),
+            bar(f"Equilibrium / scikit-learn lbfgs ({kind} features)", ours / times["lbfgs"]["seconds"], 12, times),
+            bar(f"MeanField / scikit-learn lbfgs ({kind} features)",
+                times["MeanField"]["seconds"] / times["lbfgs"]["seconds"], 6, times),
+        ]  # fmt: skip
+    return rows
+
+
+def paper_scheme(peers: Peers, folder: Path, repetitions: int) -> list[dict[str, Any]]:
+    """The same against the paper's scheme, and both against a long run of NUTS."""
+    features, test = network(10_000, 256), network(500, 256, seed=9)
+    labels = logistic(features, 0)
+    data = saved(folder, "paper", features, labels, test)
+    problem = eb.Problem.create(features, labels, PRIOR)
+    times = side_by_side(
+        {"Equilibrium": lambda threads: seconds(lambda: fit(problem, eb.Equilibrium(tol=1e-3), 600), threads)},
+        repetitions,
+    )
+    threads = times["Equilibrium"]["threads"]
+    with threadpool_limits(threads):
+        started = time.perf_counter()
+        slow = fit(problem, eb.TrotterSampler(ds=1e-2, max_steps=2_300, tol=0.0), 600)
+        trotter = time.perf_counter() - started
+    fast = fit(problem, eb.Equilibrium(tol=1e-3), 600)
+    truth = peers.ask("nuts", data, warmup=500, draws=4_000, chains=1, method="sequential", whitened=True)
+    figures = {"NUTS": {"seconds": truth["seconds"], "draws": truth["draws"]}}
+    for name, posterior in (("Equilibrium", fast), ("Trotter", slow)):
+        variance = np.sum((test @ posterior.ensemble.basis) ** 2, axis=1)
+        figures[name] = {
+            "mean distance of probabilities to NUTS": float(
+                np.abs(posterior.predict_proba(test)[:, 1] - truth["proba"]).mean()
+            ),
+            "mean ratio of logit variances to NUTS": float(np.mean(variance / np.asarray(truth["logit variance"]))),
+        }
+    ratio = trotter / times["Equilibrium"]["seconds"]
+    off = {name: abs(figures[name]["mean ratio of logit variances to NUTS"] - 1) for name in ("Equilibrium", "Trotter")}
+    return [
+        bar(
+            "paper's scheme, 2,300 steps / Equilibrium",
+            ratio,
+            100,
+            times | {"Trotter": {"seconds": trotter}},
+            atleast=True,
+        ),
+        bar("error of logit variances: Equilibrium / paper's scheme", off["Equilibrium"] / off["Trotter"], 1, figures),
+    ]
+
+
+def toy(peers: Peers, folder: Path, repetitions: int) -> list[dict[str, Any]]:
+    """N 300, D 50, J = 200 against NUTS."""
+    features = white(300, 50)
+    labels = logistic(features, 0)
+    data = saved(folder, "toy", features, labels, features)
+    problem = eb.Problem.create(features, labels, PRIOR)
+    mcmc = min(
+        peers.ask("nuts", data, warmup=500, draws=500, chains=7, method=method, whitened=False)["seconds"]
+        for method in ("vectorized", "sequential")
+    )
+    times = side_by_side(
+        {"Equilibrium": lambda threads: seconds(lambda: fit(problem, eb.Equilibrium(), 200), threads)}, 5 * repetitions
+    )
+    truth = peers.ask("nuts", data, warmup=1_000, draws=20_000, chains=1, method="sequential", whitened=True)
+    distance = float(np.abs(fit(problem, eb.Equilibrium(), 200).predict_proba(features)[:, 1] - truth["proba"]).mean())
+    ratio = mcmc / times["Equilibrium"]["seconds"]
+    return [
+        bar("NUTS 500 x 7 / Equilibrium (toy)", ratio, 200, times | {"NUTS": {"seconds": mcmc}}, atleast=True),
+        bar("mean predictive distance to NUTS (toy)", distance, 0.001, {"NUTS draws": truth["draws"]}),
+    ]
+
+
+def one_step(_: Peers, __: Path, repetitions: int) -> list[dict[str, Any]]:
+    """One step of Equilibrium with its own averages against its bare matrix products."""
+    rows = []
+    for N, D, J in STEP_SIZES:
+        features = white(N, D)
+        problem = eb.Problem.create(features, logistic(features, 0), PRIOR)
+        sampler = eb.Equilibrium(tol=1e-3)
+        states = list(eb.iterate(problem, sampler, particles=J))
+        for single in (True, False):
+            state = next(s for s in states if isinstance(s.control, Control) and s.control.stage == 1)
+            point = state.control.point
+            fine = 0.0 if single else np.inf
+            control = eb.samplers.equilibrium.replace(
+                state.control, point=eb.samplers.equilibrium.replace(point, single=single, fine=fine, history=())
+            )
+            state = eb.samplers.equilibrium.replace(state, control=control, finished=False)
+            products = _products(problem, state.ensemble, np.float32 if single else np.float64)
+            times = side_by_side(
+                {
+                    "step": lambda threads, s=state, p=problem: seconds(lambda: sampler.step(p, s), threads),
+                    "products": lambda threads, work=products: seconds(work, threads),
+                },
+                repetitions,
+            )
+            threads = times["products"]["threads"]
+            name = f"step / its products, N {N:,}, D {D}, J {J}, {'float32' if single else 'float64'}"
+            rows.append(
+                bar(
+                    name,
+                    times["step"]["seconds"] / times["products"]["seconds"],
+                    STEP_BAR,
+                    times | {"threads": threads},
+                )
+            )
+    return rows
+
+
+def _products(problem, ensemble, dtype) -> Callable[[], None]:
+    """Return the matrix products of one step: logits, curvature, and the small ones of the basis."""
+    features = np.ascontiguousarray(problem.model.features, dtype=dtype)
+    columns = np.ascontiguousarray(ensemble.theta.T, dtype=dtype)
+    basis, points = ensemble.basis, ensemble.points
+    chunk = problem.model.chunk
+
+    def work() -> None:
+        for i in range(0, len(features), chunk):
+            x = features[i : i + chunk]
+            x @ columns
+            x.T @ x
+        H = basis.T @ basis
+        basis.T @ (H @ basis)
+        points @ basis.T
+        basis @ H
+
+    return work
+
+
+def rows_scaling(_: Peers, __: Path, repetitions: int) -> list[dict[str, Any]]:
+    """N from 1e4 to 1e6, D 64, J 200: the exponent of the time in N."""
+    sizes = [10_000, 30_000, 100_000, 300_000, 1_000_000]
+    features = white(sizes[-1], 64)
+    labels = logistic(features, 0)
+    found: dict[str, Any] = {}
+    problems = {N: eb.Problem.create(features[:N], labels[:N], PRIOR) for N in sizes}
+    times = side_by_side(
+        {
+            str(N): lambda threads, p=p: seconds(lambda: fit(p, eb.Equilibrium(tol=1e-3), 200), threads)
+            for N, p in problems.items()
+        },
+        max(3, repetitions // 2),
+    )
+    steps = {N: fit(p, eb.Equilibrium(tol=1e-3), 200).info.steps for N, p in problems.items()}
+    each = [times[str(N)]["seconds"] for N in sizes]
+    found = {N: {"seconds": t, "steps": steps[N]} for N, t in zip(sizes, each, strict=True)}
+    exponent = float(np.polyfit(np.log(sizes), np.log(each), 1)[0])
+    large = float(np.log(each[-1] / each[-3]) / np.log(10))
+    return [
+        bar("exponent of the time in N, 1e4 to 1e6", exponent, 1.03, found),
+        bar("exponent of the time in N, 1e5 to 1e6", large, 1.03, found),
+    ]
+
+
+def predict(_: Peers, __: Path, repetitions: int) -> list[dict[str, Any]]:
+    """Predict 1e6 rows, D 256, J 600, against one product of that size and one sigmoid pass."""
+    features = white(3_000, 256)
+    posterior = fit(eb.Problem.create(features, logistic(features, 0), PRIOR), eb.Equilibrium(tol=1e-3), 600)
+    new = np.random.default_rng(1).standard_normal((1_000_000, 256), dtype=np.float32)
+    columns = posterior.theta.T.astype(np.float32)
+
+    def bare() -> None:
+        for i in range(0, len(new), 4_096):
+            z = new[i : i + 4_096] @ columns
+            np.tanh(z, out=z)
+
+    times = side_by_side(
+        {
+            "product and sigmoid": lambda threads: seconds(bare, threads),
+            "predict_proba": lambda threads: seconds(lambda: posterior.predict_proba(new), threads),
+            "mean_proba": lambda threads: seconds(lambda: posterior.mean_proba(new), threads),
+        },
+        2,
+    )
+    base = times["product and sigmoid"]["seconds"]
+    return [bar(f"{name}, 1e6 rows / product and sigmoid", times[name]["seconds"] / base, PREDICT_BAR, times)
+            for name in ("predict_proba", "mean_proba")]  # fmt: skip
+
+
+def bar(name: str, ratio: float, limit: float, details: dict[Any, Any], *, atleast: bool = False) -> dict[str, Any]:
+    """Return a row of the results, and print it."""
+    met = ratio >= limit if atleast else ratio <= limit
+    words = f"{'at least' if atleast else 'at most'} {limit:g}"
+    print(f"{name:70s} {ratio:10.4g}   {words:14s} {'met' if met else 'NOT met'}", flush=True)
+    return {"work": name, "measured": ratio, "bar": words, "limit": limit, "met": bool(met), "details": details}
+
+
+def environment(peers: Peers) -> dict[str, Any]:
+    model = next(
+        (line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line),
+        platform.processor(),
+    )
+    return {
+        "processor": model,
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "enkbayes": eb.__version__,
+        "peers": peers.ask("versions"),
+    }
+
+
+def chart(rows: list[dict[str, Any]], path: Path) -> None:
+    """Draw every ratio in units of its bar: left of the line is good."""
+    import matplotlib.pyplot as plt
+
+    share = [
+        row["limit"] / row["measured"] if row["bar"].startswith("at least") else row["measured"] / row["limit"]
+        for row in rows
+    ]
+    figure, ax = plt.subplots(figsize=(9, 0.32 * len(rows) + 1.2), layout="constrained")
+    colours = ["#0072B2" if row["met"] else "#D55E00" for row in rows]
+    ax.barh(range(len(rows)), share, color=colours)
+    ax.axvline(1, color="#222222", linewidth=1)
+    ax.set(xscale="log", xlabel="measured / bar (left of the line: met)", yticks=range(len(rows)))
+    ax.set_yticklabels([f"{row['work']}: {row['measured']:.3g} ({row['bar']})" for row in rows], fontsize=7)
+    ax.invert_yaxis()
+    ax.spines[["top", "right"]].set_visible(False)
+    figure.savefig(path, dpi=130)
+    plt.close(figure)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--peers", default=".venv-peers/bin/python", help="the Python of the peers' environment")
+    parser.add_argument("--only", default=",".join(PARTS), help="parts to run")
+    parser.add_argument("--repetitions", type=int, default=7)
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    options = parser.parse_args()
+    work = {
+        "image": image_scale,
+        "paper": paper_scheme,
+        "toy": toy,
+        "step": one_step,
+        "rows": rows_scaling,
+        "predict": predict,
+    }
+    peers = Peers(options.peers)
+    path = options.out / "speed.json"
+    known = json.loads(path.read_text())["bars"] if path.exists() else {}
+    with tempfile.TemporaryDirectory() as folder:
+        for part in options.only.split(","):
+            known[part] = work[part](peers, Path(folder), options.repetitions)
+            result = {"environment": environment(peers), "bars": {name: known[name] for name in PARTS if name in known}}
+            path.write_text(json.dumps(result, indent=1) + "\n")
+    chart([row for name in PARTS for row in known.get(name, [])], options.out / "speed.png")
+
+
+if __name__ == "__main__":
+    main()
