@@ -1,6 +1,6 @@
 """How fast: every bar of the project, both sides timed in one run.
 
-    make bench-speed                                       # creates .venv-peers, runs this, writes benchmarks/results/speed.*
+    make bench-speed               # creates .venv-peers, runs this, writes benchmarks/results/speed.json and .png
     python benchmarks/speed.py --peers PYTHON [--only step,predict]
 
 Times stand for nothing by themselves on a shared machine; ratios of medians do, of repetitions that take turns. Each
@@ -21,14 +21,17 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import matplotlib.pyplot as plt
 import numpy as np
 from threadpoolctl import threadpool_limits
 
 import enkbayes as eb
-from enkbayes.samplers.equilibrium import Control
+from enkbayes.expectations import Expectation
+from enkbayes.samplers.relaxation import evaluate, try_step
 
 RESULTS = Path(__file__).parent / "results"
 PRIOR = 2.0
@@ -223,34 +226,19 @@ def one_step(_: Peers, __: Path, repetitions: int) -> list[dict[str, Any]]:
     for N, D, J in STEP_SIZES:
         features = white(N, D)
         problem = eb.Problem.create(features, logistic(features, 0), PRIOR)
-        sampler = eb.Equilibrium(tol=1e-3)
-        states = list(eb.iterate(problem, sampler, particles=J))
+        settled = fit(problem, eb.Equilibrium(tol=1e-3), J)
+        wide = replace(settled.ensemble, basis=1.3 * settled.ensemble.basis)  # so that the step is a real one
         for single in (True, False):
-            state = next(s for s in states if isinstance(s.control, Control) and s.control.stage == 1)
-            point = state.control.point
-            fine = 0.0 if single else np.inf
-            control = eb.samplers.equilibrium.replace(
-                state.control, point=eb.samplers.equilibrium.replace(point, single=single, fine=fine, history=())
-            )
-            state = eb.samplers.equilibrium.replace(state, control=control, finished=False)
-            products = _products(problem, state.ensemble, np.float32 if single else np.float64)
-            times = side_by_side(
-                {
-                    "step": lambda threads, s=state, p=problem: seconds(lambda: sampler.step(p, s), threads),
-                    "products": lambda threads, work=products: seconds(work, threads),
-                },
-                repetitions,
-            )
-            threads = times["products"]["threads"]
+            point = evaluate(problem, wide, Expectation(energy=False), single=single)
+            products = _products(problem, wide, np.float32 if single else np.float64)
+
+            def step(threads: int, point=point, problem=problem) -> float:
+                return seconds(lambda: try_step(problem, point, Expectation(energy=False), descend=False), threads)
+
+            sides = {"step": step, "products": lambda threads, work=products: seconds(work, threads)}
+            times = side_by_side(sides, repetitions)
             name = f"step / its products, N {N:,}, D {D}, J {J}, {'float32' if single else 'float64'}"
-            rows.append(
-                bar(
-                    name,
-                    times["step"]["seconds"] / times["products"]["seconds"],
-                    STEP_BAR,
-                    times | {"threads": threads},
-                )
-            )
+            rows.append(bar(name, times["step"]["seconds"] / times["products"]["seconds"], STEP_BAR, times))
     return rows
 
 
@@ -348,8 +336,6 @@ def environment(peers: Peers) -> dict[str, Any]:
 
 def chart(rows: list[dict[str, Any]], path: Path) -> None:
     """Draw every ratio in units of its bar: left of the line is good."""
-    import matplotlib.pyplot as plt
-
     share = [
         row["limit"] / row["measured"] if row["bar"].startswith("at least") else row["measured"] / row["limit"]
         for row in rows

@@ -118,7 +118,7 @@ def _laplace(features, labels, prior):
 
 def versions():
     """Return what the peers are."""
-    import importlib.metadata as metadata
+    from importlib import metadata
 
     return {name: metadata.version(name) for name in ("laplace-torch", "torch", "scikit-learn", "numpyro", "jax")}
 

@@ -11,8 +11,8 @@ Under z ~ N(a, v) each term stays in closed form, with kappa = 1 / sqrt(lambda^2
     E sigma = sum w Phi(u),   E sigma' = sum w kappa phi(u),   E softplus = sum w (a Phi(u) + phi(u) / kappa).
 
 A 24-node trapezoid rule in log K is accurate to 1e-13 for every mean and variance (Gauss-Hermite is off by tens of per
-cent once the standard deviation reaches 10, and serves only where all variances are small), and d/da E softplus = E sigma, d/dv E softplus = E sigma' / 2 hold term by
-term, so an objective and its gradient agree to round-off.
+cent once the standard deviation reaches 10, and serves only where all variances are small), and d/da E softplus = E
+sigma, d/dv E softplus = E sigma' / 2 hold term by term, so an objective and its gradient agree to round-off.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from enkbayes.problem import Problem
 
 NEAR = 0.3  # posterior sds, in the root mean square over directions, from which a sampler does better
 SUFFICIENT = 1e-4  # Armijo's constant: the part of the predicted decrease that a step must deliver
-SMALLEST = 1e-4  # share of a step below which something else is wrong
+SMALLEST = 1e-6  # share of a step below which something else is wrong
 MOST = 40  # evaluations; a quarter of these is plenty
 
 
@@ -79,7 +79,9 @@ def advance(problem: Problem, point: Newton) -> Newton:
 
 
 def laplace(point: Newton) -> AffineEnsemble:
-    """Return the ensemble with the curvature at the mean as its precision."""
+    """Return the ensemble with the curvature at the mean as its precision; its own spread where Newton was stuck."""
+    if point.residual >= NEAR:
+        return point.ensemble
     return point.ensemble.transform(
         replace(point.moments, g=0 * point.moments.g), gain=lambda w: 1 / w, scale=lambda w: w**-0.5
     )

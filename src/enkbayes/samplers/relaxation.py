@@ -34,7 +34,7 @@ SUFFICIENT = 1e-4  # Armijo's constant: the part of the predicted decrease that 
 NEAR = 0.1  # residuals below this are judged by the residual itself
 SMALLEST_TAU = 1e-6
 LARGE = 3e7  # multiplications in a step from which single precision is worth its conversions
-FINE = 1e-4  # residual that float32 can still resolve, whatever the size
+FINE = 1e-3  # residual that float32 can still resolve; a softmax has directions that only the prior holds
 SMALLEST_PRECISION = 0.1  # an accelerated step may widen the ensemble by the inverse root of this
 
 

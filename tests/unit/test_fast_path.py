@@ -1,0 +1,142 @@
+"""The fast ways give the answers of the slow ones: sums in the parameters, products in float32, Newton's start."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+import enkbayes as eb
+from enkbayes.arrays import logistic_averages
+from enkbayes.expectations import Expectation, closure, empirical
+from enkbayes.map_estimate import map_estimate, whitened_moments
+from enkbayes.samplers import newton, relaxation
+from oracles.problems import logistic_data
+
+SAMPLERS = [eb.Equilibrium(tol=1e-6), eb.MeanField(tol=1e-6)]
+
+
+def problem_of(kind, N=400, D=5, seed=0):
+    rng = np.random.default_rng(seed)
+    features = rng.standard_normal((N, D))
+    score = features @ rng.standard_normal(D) + rng.logistic(size=N)
+    labels = {"binary": score > 0, "softmax": np.digitize(score, [-1.0, 1.0]), "normal": score}[kind]
+    likelihood = eb.Normal(0.7) if kind == "normal" else None
+    weights = rng.uniform(0.5, 2, N)
+    return eb.Problem.create(features, labels, 2.0, likelihood=likelihood, weights=weights, intercept=10.0, chunk=150)
+
+
+@pytest.mark.parametrize("kind", ["binary", "softmax", "normal"])
+@pytest.mark.parametrize("expectation", [empirical, closure, Expectation(0.3)], ids=repr)
+def test_sums_in_the_parameters_are_those_in_the_basis(kind, expectation):
+    problem = problem_of(kind)
+    ensemble = eb.AffineEnsemble.factor(problem.prior.whitened(60, np.random.default_rng(1)) * 0.3)
+    fast = problem.moments(ensemble, expectation)
+    slow = problem.model._in_basis(ensemble, problem.likelihood, expectation, problem.targets, problem.weights)
+    rule = (
+        1e-10 if kind != "softmax" or expectation is empirical else 2e-2
+    )  # two rules for wide logits, see Categorical
+    assert fast.g == pytest.approx(slow.g, rel=1e-9, abs=1e-9)
+    assert np.abs(fast.S - slow.S).max() < rule * np.abs(slow.S).max()
+    assert float(fast.loss) == pytest.approx(float(slow.loss), rel=1e-10)
+
+
+def test_sparse_features_give_the_same_sums():
+    features = scipy.sparse.random(200, 6, density=0.4, random_state=0, format="csr")
+    labels = np.arange(200) % 2
+    problems = [eb.Problem.create(x, labels, 1.0, intercept=1.0) for x in (features, features.toarray())]
+    ensemble = eb.AffineEnsemble.factor(problems[0].prior.whitened(30, np.random.default_rng(0)))
+    for single, tolerance in ((False, 1e-12), (True, 1e-5)):
+        sparse, dense = (problem.moments(ensemble, single=single) for problem in problems)
+        assert np.abs(sparse.S - dense.S).max() < tolerance * np.abs(dense.S).max()
+
+
+def test_averages_of_the_logistic_function():
+    z = np.random.default_rng(0).normal(0, 5, (7, 40))
+    y = 1 / (1 + np.exp(-z))
+    ybar, rbar = logistic_averages(z.copy())
+    assert ybar == pytest.approx(y.mean(axis=1), abs=1e-15)
+    assert rbar == pytest.approx((y * (1 - y)).mean(axis=1), abs=1e-15)
+
+
+def test_the_logits_of_a_user_are_left_alone():
+    features, labels = logistic_data(3, 40, seed=5)
+    theta = np.random.default_rng(0).standard_normal((12, 3))
+    mine = features @ theta.T
+    before = mine.copy()
+    eb.Bernoulli().moments(mine, features, labels.astype(float), None)
+    eb.Bernoulli().mean_probabilities(mine)
+    assert np.array_equal(mine, before)
+
+
+@pytest.mark.parametrize("kind", ["binary", "softmax"])
+@pytest.mark.parametrize("expectation", [empirical, closure], ids=["empirical", "closure"])
+def test_float32_products_are_off_by_round_off_and_add_up_in_double(kind, expectation):
+    """In units of the posterior, where S = I: far below any residual at which float32 is used."""
+    problem = problem_of(kind, N=20_000, D=10)
+    ensemble = eb.run(problem, eb.MeanField(tol=1e-3), particles=100).ensemble
+    double, single = (problem.moments(ensemble, expectation, single=s) for s in (False, True))
+    assert single.S.dtype == np.float64
+    scale = relaxation.FINE / 3
+    assert 0 < np.linalg.norm(single.g - double.g) < scale * np.sqrt(problem.dim)
+    assert np.linalg.norm(single.S - double.S) < scale * np.sqrt(problem.dim)
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS, ids=repr)
+@pytest.mark.parametrize("kind", ["binary", "softmax"])
+def test_float32_on_the_way_does_not_change_where_it_ends(sampler, kind, monkeypatch):
+    problem = problem_of(kind, N=3_000)
+    found = {}
+    for limit in (0, np.inf):
+        monkeypatch.setattr(relaxation, "LARGE", limit)
+        states = list(eb.iterate(problem, sampler, particles=80))
+        assert any(getattr(s.control, "single", False) for s in states) == (limit == 0)
+        assert states[-1].converged
+        found[limit] = states[-1]
+    last = found[0]
+    assert not last.control.point.single  # the verdict is in double precision
+    expectation = Expectation(last.blend, getattr(last.control, "refine", 0))
+    assert problem.potential_moments(last.ensemble, expectation).residual == pytest.approx(last.residual, abs=1e-9)
+    sd = np.sqrt(last.ensemble.variances)
+    assert np.abs((last.ensemble.mean - found[np.inf].ensemble.mean) / sd).max() < 1e-4
+
+
+def test_where_float32_is_too_coarse_the_run_goes_on_in_double(monkeypatch):
+    """Offsets a million times the spread drown in float32."""
+    rng = np.random.default_rng(0)
+    features = rng.standard_normal((2_000, 4))
+    labels = features[:, 0] + rng.logistic(size=2_000) > 0
+    monkeypatch.setattr(relaxation, "LARGE", 0)
+    problem = eb.Problem.create(features + 3e6 * np.eye(4)[0], labels, 1.0)
+    for sampler in SAMPLERS:
+        posterior = eb.run(problem, sampler, particles=50)
+        assert posterior.info.converged
+        assert posterior.info.residual < 1e-6
+
+
+def test_newton_leads_to_the_laplace_approximation():
+    problem = problem_of("binary")
+    ensemble = eb.AffineEnsemble.factor(problem.prior.whitened(30, np.random.default_rng(0)))
+    point = newton.begin(problem, ensemble, single=False)
+    while point.residual > 1e-9:
+        point = newton.advance(problem, point)
+        assert point.evaluations < 15
+    theta = map_estimate(problem).theta
+    assert point.ensemble.mean == pytest.approx(theta, abs=1e-7)
+    H = whitened_moments(problem, theta).S
+    cov = problem.prior.dense_root @ np.linalg.inv(H) @ problem.prior.dense_root.T
+    assert newton.laplace(point).cov == pytest.approx(cov, rel=1e-6, abs=1e-9)
+
+
+def test_newton_shortens_steps_that_do_not_help():
+    """Far out on the flat side of separable data a full step goes astray; the potential still falls all the way."""
+    features = np.asarray([[30.0], [-30.0], [20.0], [-25.0]])
+    problem = eb.Problem.create(features, [1, 0, 0, 1], 1e4)
+    ensemble = eb.AffineEnsemble.factor(np.random.default_rng(0).standard_normal((5, 1)) + 40.0)
+    point, losses = newton.begin(problem, ensemble, single=False), []
+    while not point.done:
+        losses.append(float(point.moments.loss))
+        point = newton.advance(problem, point)
+    assert all(b <= a for a, b in pairwise(losses))
+    assert point.residual < newton.NEAR
+    assert eb.run(problem, theta=ensemble.theta).info.converged
