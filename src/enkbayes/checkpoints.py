@@ -143,8 +143,8 @@ class Keeper:
         with self._deferring():
             try:
                 yield
-            except (ProcessLost, Stopped) as error:
-                raise type(error)(f"{error}; {self._rescue()}") from None
+            except (ProcessLost, Stopped, KeyboardInterrupt) as error:
+                raise type(error)(f"{str(error) or 'interrupted'}; {self._rescue()}") from None
             except BaseException:
                 self._rescue()
                 raise

@@ -78,7 +78,8 @@ def connect(patience: float = PATIENCE) -> tuple[int, int]:
 
     if not distributed.is_initialized():
         backend = "cpu:gloo,cuda:nccl" if is_available() else "gloo"
-        distributed.init_process_group(backend, timeout=timedelta(seconds=patience))
+        with _together():
+            distributed.init_process_group(backend, timeout=timedelta(seconds=patience))
     return distributed.get_rank(), distributed.get_world_size()
 
 
@@ -96,7 +97,7 @@ def create(
 
     Parameters are those of `Problem.create`. Bad data on one process are told to all of them, so that none waits.
     """
-    known = _classes(labels, likelihood, classes, group)
+    known = None if isinstance(likelihood, Normal) else classes_of(labels, classes, group)
     with told(group):
         problem = _local(features, labels, prior, likelihood=likelihood, classes=known, **settings)
     return shard(problem, group)
@@ -120,7 +121,7 @@ def create_stream(
     with told(group):
         if source is not None and classes is None and not isinstance(likelihood, Normal):
             labels = np.unique(np.concatenate([np.unique(to_numpy(piece[1])) for piece in source]))
-    known = _classes(labels, likelihood, classes, group)
+    known = None if isinstance(likelihood, Normal) else classes_of(labels, classes, group)
     with told(group):
         mine = None if source is None else stream(source, prior, likelihood=likelihood, classes=known, **settings)
     shapes = _gather(None if mine is None else (mine.model.map.features, str(mine.prior.mean.dtype)), group)  # type: ignore[union-attr]
@@ -150,6 +151,15 @@ def shard(problem: Problem, group: Any = None) -> Problem:
     rows = sum(size for size, _ in told_sizes)
     everywhere = Elsewhere((rows, model.map.features), WHOLE)
     return replace(problem, model=ShardedLogits(everywhere, model.map, model.chunk, model, group))
+
+
+def classes_of(labels: Any, classes: Any = None, group: Any = None) -> np.ndarray[Any, Any]:
+    """Return `classes`, or without them all that the labels (n,) of all processes show, n = 0 included."""
+    if classes is not None:
+        return np.asarray(classes)
+    mine = np.unique(to_numpy(labels)).tolist() if len(labels) else []
+    everybody = _gather(mine, group) if connected() else [mine]
+    return np.unique(np.asarray([label for part in everybody for label in part]))
 
 
 def leads(problem: Problem) -> bool:
@@ -291,14 +301,6 @@ def _together() -> Iterator[None]:
         yield
     except RuntimeError:
         raise ProcessLost("another process has ended or does not answer; start all of them again") from None
-
-
-def _classes(labels: Any, likelihood: Likelihood | None, classes: Any, group: Any) -> Any:
-    """Return all classes of all processes."""
-    if classes is not None or isinstance(likelihood, Normal):
-        return classes
-    mine = np.unique(to_numpy(labels)).tolist() if len(labels) else []
-    return np.unique(np.asarray([label for part in _gather(mine, group) for label in part]))
 
 
 def _local(features: Array, labels: Any, prior: Any, *, classes: Any, **settings: Any) -> Problem:
