@@ -23,8 +23,9 @@ from typing import Any
 
 import numpy as np
 
-from enkbayes.distributed import ProcessLost, ShardedLogits, furthest, leads, told
+from enkbayes.distributed import ShardedLogits, furthest, leads
 from enkbayes.problem import Problem
+from enkbayes.processes import ProcessLost, told
 from enkbayes.samplers import Sampler, State
 from enkbayes.snapshots import Snapshot, identify
 

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from enkbayes.aftercare import Aftercare
 from enkbayes.checkpoints import Checkpoint
-from enkbayes.distributed import classes_of, create, first, told
+from enkbayes.distributed import classes_of, create
 from enkbayes.empirical_bayes import Tuning
 from enkbayes.fingerprint import fingerprint
 from enkbayes.fitting import Array, Fitting
@@ -22,6 +22,7 @@ from enkbayes.header import Artefact
 from enkbayes.labels import announced
 from enkbayes.posterior import Uncertainty
 from enkbayes.priors import is_auto
+from enkbayes.processes import first, told
 from enkbayes.samplers import MeanField, Sampler
 from enkbayes.storage import write
 

@@ -14,6 +14,7 @@ LAYERS = [
     "containers",
     "gaussian",
     "moments",
+    "processes",
     "complement",
     "ensemble",
     "expectations",

@@ -14,7 +14,7 @@ import typer
 
 from enkbayes.cli.console import AsJson, Quiet, Speech, text, warnings_as_notes
 from enkbayes.cli.processes import LazyFeatures, Processes, part_of, together
-from enkbayes.distributed import first, told
+from enkbayes.processes import first, told
 
 if TYPE_CHECKING:
     from enkbayes.estimators import EnsembleClassifier
@@ -62,7 +62,7 @@ def fit(
     from enkbayes.trust import BAD
 
     begin = time.perf_counter()
-    with together() as processes:
+    with together(checkpoint) as processes:
         speech = Speech(as_json, quiet or not processes.leads)
         classifier = EnsembleClassifier(
             sampler=sampler.value,
@@ -125,8 +125,8 @@ class TrainingData:
             if rows != self.table.rows or preprocessing.features != self.preprocessing.features:
                 here, there = (len(made.features) for made in (self.preprocessing, preprocessing))
                 raise ValueError(
-                    f"the table has {self.table.rows:,} rows and {here} features here, {rows:,} and {there} for the first "
-                    "process; expected the same file everywhere"
+                    f"the table has {self.table.rows:,} rows and {here} features here, {rows:,} and {there} for "
+                    "the first process; expected the same file everywhere"
                 )
         return replace(self, preprocessing=preprocessing)
 

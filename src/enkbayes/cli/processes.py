@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -16,6 +18,7 @@ import typer
 if TYPE_CHECKING:
     from enkbayes.tables import Preprocessing, Table
 
+TURNS = itertools.count()  # commands of this process so far
 BAD_INPUT, LOST, INTERRUPTED, ENDED = 2, 4, 130, 143
 
 
@@ -51,42 +54,49 @@ def started() -> tuple[int, int]:
 
 
 @contextmanager
-def together() -> Iterator[Processes]:
+def together(checkpoint: Path | None = None) -> Iterator[Processes]:
     """Join the processes of a command. An error is printed by one of them and ends all: bad input with code 2, a lost
-    process with 4, an interrupt with 130, SIGTERM with 143.
+    process with 4, an interrupt with 130, SIGTERM with 143. The words of the last three name the checkpoint if it is
+    there.
     """
     if started()[1] == 1:
-        with _ending():
+        with _ending(checkpoint):
             yield Processes(0, 1)
         return
     from torch import distributed
 
-    from enkbayes.distributed import connect
+    from enkbayes.processes import connect, connected
 
-    signal.signal(signal.SIGTERM, _stop)
-    with _ending():
+    with _ending(checkpoint):
+        joined = not connected()
         processes = Processes(*connect())
+        signal.signal(signal.SIGTERM, _stop)  # not before: a process that waits for the others cannot answer it
         yield processes
-        distributed.destroy_process_group()
+        if joined:
+            distributed.destroy_process_group()
 
 
 @contextmanager
-def _ending() -> Iterator[None]:
+def _ending(checkpoint: Path | None) -> Iterator[None]:
     """Turn what ends a command into one sentence of one process and an exit code of each."""
     from enkbayes.checkpoints import Stopped
-    from enkbayes.distributed import ProcessLost, connected, first_word
+    from enkbayes.processes import ProcessLost, connected, first_word
 
+    turn = f"in command {next(TURNS)}"
     try:
         yield
     except (ValueError, ImportError, OSError):
-        if first_word():
+        if first_word(turn):
             raise
         raise typer.Exit(BAD_INPUT) from None
     except (ProcessLost, Stopped, KeyboardInterrupt) as error:
         if connected():  # torchrun ends the others when one has ended, and this one has something to say
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        if first_word():
-            sys.stderr.write(f"error: {' '.join(str(error).split()) or 'interrupted'}\n")
+        sentence = str(error) or "interrupted"
+        if checkpoint is not None and checkpoint.exists() and str(checkpoint) not in sentence:
+            sentence += f"; the same command goes on from {checkpoint}"
+        if first_word(turn):
+            sys.stderr.write(f"error: {' '.join(sentence.split())}\n")
             sys.stderr.flush()
         code = LOST if isinstance(error, ProcessLost) else ENDED if isinstance(error, Stopped) else INTERRUPTED
         raise typer.Exit(code) from None
