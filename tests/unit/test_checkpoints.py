@@ -283,3 +283,12 @@ def test_the_identity_does_not_depend_on_the_order_of_sums():
     one, other = identify(problem()), identify(eb.Problem.create(X, TWO, 2.0, intercept=10.0, chunk=7))
     assert one["prior"] == other["prior"]
     assert np.allclose(one["data"], other["data"], rtol=1e-13)
+
+
+def test_a_classifier_goes_on(path):
+    clf = eb.EnsembleClassifier(particles=30, random_state=2, prior_precision="auto", sampler="homotopy")
+    whole = clf.fit(X, THREE).posterior_.theta
+    problem_, seed = clf.problem_, 2
+    interrupted(path, problem_, eb.Homotopy(), step=5, particles=30, seed=seed)
+    assert np.array_equal(clf.fit(X, THREE, checkpoint=path).posterior_.theta, whole)
+    assert not path.exists()
