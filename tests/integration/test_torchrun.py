@@ -106,10 +106,10 @@ def triple(folder, lost):
     here = folder / "triple"
     here.mkdir()
     write_data(here)
-    shutil.copy(lost[0] / "run.safetensors", here)
+    shutil.copy(lost[0] / "run.safetensors", here / "run-2.safetensors")  # only the last machine has it
     shutil.copy(lost[0] / "run.safetensors", here / "foreign.safetensors")
     commands = [
-        LOST,
+        [*LOST[:-1], "run-NUMBER.safetensors"],
         fit("tiny", "tiny-3.safetensors"),
         fit("auto", "auto-3.safetensors"),
         ["fit", "two.npz", "--target", "nothing", "--out", "bad.safetensors"],
@@ -128,6 +128,14 @@ def differences(one, other):
     assert a.trust.verdict == b.trust.verdict
     assert abs(a.evidence.value - b.evidence.value) < 1e-6
     return np.max(np.abs(a.posterior.theta - b.posterior.theta))
+
+
+def begun_at(here):
+    """Return the step of the checkpoint, or of the model the step from which its run went on."""
+    model = here / "lost.safetensors"
+    if model.exists():
+        return storage.read(model).posterior.info.trace[0][0]
+    return Snapshot.read(here / "run.safetensors").steps
 
 
 def codes(here, position, count):
@@ -161,15 +169,17 @@ def test_one_process_goes_on(folder, lost):
     result = alone(here, [*LOST, "--quiet"])
     assert result.exit_code == 0, result.output
     assert not (here / "run.safetensors").exists()
+    assert begun_at(here) == begun_at(lost[0])
     assert differences(folder / "three-1.safetensors", here / "lost.safetensors") < CLOSE
 
 
-def test_three_processes_go_on(folder, triple):
+def test_three_processes_go_on(folder, lost, triple):
     here, (code, said, errors) = triple
     assert code == 0, errors
     assert said.count("enkbayes fit three.csv") == 1
     assert codes(here, 0, 3) == [0, 0, 0]
-    assert not (here / "run.safetensors").exists()
+    assert not list(here.glob("run-*"))
+    assert begun_at(here) == begun_at(lost[0])
     assert differences(folder / "three-1.safetensors", here / "lost.safetensors") < CLOSE
 
 

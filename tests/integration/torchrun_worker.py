@@ -1,8 +1,8 @@
 """One process under torchrun, started by test_torchrun.py: runs commands one after the other, in the same processes.
 
 Arguments: a JSON file with [{"words": [...], "lose": number or null, "after": count}, ...], a folder for what each of
-them finds. The process `lose` kills itself before the sum over processes with the number `after`. The word "stream" is
-a fit to rows in files, one for each process.
+them finds. The process `lose` kills itself before the sum over processes with the number `after`. NUMBER in a word
+is that of the process, and the word "stream" a fit to rows in files, one for each process.
 """
 
 import json
@@ -51,7 +51,7 @@ def main(commands, folder):
             continue
         distributed.all_sum = losing(command["after"]) if command.get("lose") == NUMBER else all_sum
         try:
-            app(command["words"], prog_name="enkbayes")
+            app([word.replace("NUMBER", str(NUMBER)) for word in command["words"]], prog_name="enkbayes")
         except SystemExit as ended:
             (folder / f"code-{position}-{NUMBER}.txt").write_text(str(ended.code or 0))
             if ended.code in (4, 143):  # a process is lost, so there is nothing left to do together
