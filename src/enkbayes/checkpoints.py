@@ -53,6 +53,7 @@ class Checkpoint:
     --------
     >>> import tempfile
     >>> import enkbayes as eb
+    >>> from enkbayes.checkpoints import Checkpoint
     >>> problem = eb.Problem.create([[1.0], [2.0], [-1.0], [0.5]], [1, 1, 0, 0])
     >>> seen = []
     >>> def power_cut(state):
