@@ -53,7 +53,6 @@ class Checkpoint:
     --------
     >>> import tempfile
     >>> import enkbayes as eb
-    >>> from enkbayes.checkpoints import Checkpoint
     >>> problem = eb.Problem.create([[1.0], [2.0], [-1.0], [0.5]], [1, 1, 0, 0])
     >>> seen = []
     >>> def power_cut(state):
@@ -98,7 +97,7 @@ class Keeper:
     @classmethod
     def create(cls, checkpoint: Checkpoint | str | Path, problem: Problem, sampler: Sampler) -> Keeper:
         """Return the keeper of a run; looks at the data once."""
-        if not isinstance(checkpoint, Checkpoint):
+        if isinstance(checkpoint, str | Path):
             checkpoint = Checkpoint(checkpoint)
         keeper = cls(checkpoint, problem, sampler, identify(problem))
         keeper.due += checkpoint.every
