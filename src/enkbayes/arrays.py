@@ -131,6 +131,22 @@ def sigmoid(z: Array) -> Array:
     return xp.where(z >= 0, 1 / (1 + e), e / (1 + e))
 
 
+def logistic_averages(z: Array) -> tuple[Array, Array]:
+    """Return the averages of sigma(z) and of sigma'(z) over the columns of z (n, J), (n,) each.
+
+    With t = tanh(z / 2) they are (1 + mean t) / 2 and (1 - mean t^2) / 4: one transcendental pass and two products.
+    """
+    xp = namespace(z)
+    t = z / 2
+    if compat.is_numpy_namespace(xp) or compat.is_torch_namespace(xp):
+        xp.tanh(t, out=t)
+    else:
+        t = xp.tanh(t)
+    J = t.shape[1]
+    ones = xp.ones((J,), dtype=t.dtype, device=t.device)
+    return (1 + t @ ones / J) / 2, (1 - xp.vecdot(t, t) / J) / 4
+
+
 def ndtr(z: Array) -> Array:
     """Return the standard normal distribution function."""
     special = _special(namespace(z))

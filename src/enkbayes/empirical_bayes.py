@@ -33,7 +33,8 @@ from enkbayes.arrays import to_numpy
 from enkbayes.ensemble import AffineEnsemble
 from enkbayes.evidence import elbo
 from enkbayes.gaussian import Gaussian, standard_points
-from enkbayes.logits import LinearLogits, LinearMap
+from enkbayes.linear_map import LinearMap
+from enkbayes.logits import LinearLogits
 from enkbayes.moments import Diverged
 from enkbayes.problem import Problem
 from enkbayes.propagation import Sites, in_double, propagate

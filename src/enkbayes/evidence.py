@@ -21,7 +21,7 @@ import numpy as np
 
 from enkbayes.arrays import namespace
 from enkbayes.ensemble import AffineEnsemble
-from enkbayes.expectations import Expectation, closure, empirical, refined_closure
+from enkbayes.expectations import Expectation, closure, empirical
 from enkbayes.importance import effective_share, log_ratio, log_weights, smoothed
 from enkbayes.logits import LinearLogits
 from enkbayes.polish import Numbers, numpy_ratio, slice_sweep
@@ -138,7 +138,7 @@ def elbo(problem: Problem, posterior: Posterior, *, draws: int = DRAWS, seed: in
     if not isinstance(problem.model, LinearLogits) or posterior.ensemble.complement is not None:
         w = log_weights(problem, posterior, draws, seed)
         return Evidence(float(w.mean()), float(w.std(ddof=1)) / math.sqrt(draws), "ELBO", bound=True)
-    expectation = closure if problem.likelihood.exact_closure else refined_closure(1)
+    expectation = closure if problem.likelihood.exact_closure else Expectation(gaussian=1.0, refine=1)
     energy = evaluate(problem, posterior.fitted, expectation).free_energy
     return Evidence(-energy, math.nan, "ELBO", bound=True)
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from enkbayes.arrays import Array, to_numpy
-from enkbayes.logits import LinearMap
+from enkbayes.linear_map import LinearMap
 
 
 def to_arviz(

@@ -25,6 +25,9 @@ def standard_points(size: int, dim: int, rng: np.random.Generator) -> np.ndarray
     """
     x = rng.standard_normal((size, dim))
     x = x - x.mean(axis=0)
+    if size > 2 * dim:  # x (x'x)^{-1/2}, the same by a smaller decomposition
+        w, U = np.linalg.eigh(x.T @ x / size)
+        return np.asarray(x @ ((U / np.sqrt(w)) @ U.T))
     if size > dim:
         u, _, vt = np.linalg.svd(x, full_matrices=False)
         return np.asarray(math.sqrt(size) * (u @ vt))

@@ -21,7 +21,7 @@ from enkbayes.empirical_bayes import Tuning
 from enkbayes.ensemble import AffineEnsemble
 from enkbayes.evidence import Evidence
 from enkbayes.likelihoods import Bernoulli, Categorical, Normal
-from enkbayes.logits import LinearMap
+from enkbayes.linear_map import LinearMap
 from enkbayes.posterior import Info, Posterior
 from enkbayes.records import from_json, to_json, typed
 from enkbayes.samplers import BY_NAME

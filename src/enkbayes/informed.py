@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from enkbayes.arrays import Array, epsilon, namespace
 from enkbayes.gaussian import Gaussian
-from enkbayes.logits import LinearLogits, LinearMap
+from enkbayes.linear_map import LinearMap
+from enkbayes.logits import LinearLogits
 from enkbayes.problem import Problem
 
 Lift = Callable[[Gaussian], Gaussian]

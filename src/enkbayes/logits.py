@@ -1,12 +1,8 @@
-"""From parameters to logits: linear in features, or any function of the parameters.
-
-Both kinds answer one question, `moments`: what do the data say to this ensemble, in the coordinates of its basis?
-"""
+"""The logits of all data, linear in features: what do the data say to an ensemble, in the coordinates of its basis?"""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
@@ -17,8 +13,9 @@ import scipy.sparse
 
 from enkbayes.arrays import Array, like, namespace, row_slices, take_rows
 from enkbayes.ensemble import AffineEnsemble
-from enkbayes.expectations import Expectation, empirical
+from enkbayes.expectations import Expectation
 from enkbayes.likelihoods import Likelihood
+from enkbayes.linear_map import LinearMap
 from enkbayes.moments import Moments, Sums
 
 Piece = tuple[Array, Any, Any]
@@ -30,77 +27,6 @@ Sum = TypeVar("Sum", bound=Any)
 
 def _rows(x: Array | None, rows: slice) -> Any:
     return None if x is None else x[rows]
-
-
-@dataclass(frozen=True)
-class LinearMap:
-    """How P parameters act on D features: K logits (None for a single one), and a constant feature 1 at the end if
-    there is an intercept.
-    """
-
-    features: int
-    outputs: int | None
-    intercept: bool
-
-    @property
-    def dim(self) -> int:
-        """The number of parameters P."""
-        return (self.features + self.intercept) * (self.outputs or 1)
-
-    def project(self, features: Array, columns: Array) -> Array:
-        """Return the logits of each column of (P, c), for each row of features (n, D): (n, c), or (n, K, c) for K
-        outputs.
-        """
-        xp = namespace(columns)
-        K, c = self.outputs or 1, columns.shape[1]
-        matrix = xp.reshape(columns, (self.features + self.intercept, K * c))
-        logits = features @ matrix[: self.features, :]
-        if self.intercept:
-            logits = logits + matrix[self.features, :]
-        return logits if self.outputs is None else xp.reshape(logits, (features.shape[0], K, c))
-
-    def particle_logits(self, features: Array, theta: Array) -> Array:
-        """Return the logits of every particle theta (J, P): (n, J), or (n, J, K)."""
-        logits = self.project(features, theta.mT)
-        return logits if self.outputs is None else logits.mT
-
-    def pull_back(self, features: Array, slope: Array) -> Array:
-        """Return the gradients (J, P) of a loss whose slopes in the particles' logits are (n, J) or (n, J, K)."""
-        xp = namespace(slope)
-        n, J, K = slope.shape[0], slope.shape[1], self.outputs or 1
-        flat = xp.reshape(slope, (n, J * K))
-        columns = features.T @ flat
-        if self.intercept:
-            columns = xp.concat([columns, xp.sum(flat, axis=0)[None, :]], axis=0)
-        return xp.reshape(xp.moveaxis(xp.reshape(columns, (-1, J, K)), 1, 0), (J, self.dim))
-
-    def pull_back_curvature(self, features: Array, curvature: Array) -> Array:
-        """Return the Hessian (P, P) of a loss whose curvature in each datum's logits is (n,) or (n, K, K)."""
-        xp = namespace(curvature)
-        x = like(features.toarray(), curvature) if scipy.sparse.issparse(features) else features
-        if self.intercept:
-            x = xp.concat([x, xp.ones((x.shape[0], 1), dtype=x.dtype, device=x.device)], axis=1)
-        if self.outputs is None:
-            return x.mT @ (curvature[:, None] * x)
-        K = range(self.outputs)
-        blocks = {(i, j): x.mT @ (curvature[:, i, j, None] * x) for i in K for j in range(i + 1)}
-        full = xp.stack([xp.stack([blocks[max(i, j), min(i, j)] for j in K]) for i in K])
-        return xp.reshape(xp.permute_dims(full, (2, 0, 3, 1)), (self.dim, self.dim))
-
-    def gaussian_logits(self, features: Array, ensemble: AffineEnsemble) -> tuple[Array, Array]:
-        """Return the mean logits (n,) or (n, K) and the logits V (n, r) or (n, K, r) of the basis."""
-        columns = namespace(ensemble.mean).concat([ensemble.mean[:, None], ensemble.basis], axis=1)
-        logits = self.project(features, columns)
-        return logits[..., 0], logits[..., 1:]
-
-    def predictive_logits(self, features: Array, ensemble: AffineEnsemble) -> tuple[Array, Array]:
-        """Return the mean logits and columns V with V V' the covariance of the logits, the complement's part
-        included.
-        """
-        mean_logits, V = self.gaussian_logits(features, ensemble)
-        if ensemble.complement is None:
-            return mean_logits, V
-        return mean_logits, namespace(V).concat([V, ensemble.complement.logit_columns(features, V)], axis=-1)
 
 
 @dataclass(frozen=True)
@@ -118,6 +44,45 @@ class Elsewhere:
 
     def __array_namespace__(self, **_: Any) -> Any:
         raise ValueError(self.why)
+
+
+@dataclass(frozen=True, eq=False)
+class _Seen:
+    """An ensemble as rows of features see it: particles' columns (P, J), mean (P,) and basis (P, r)."""
+
+    map: LinearMap
+    columns: Array
+    mean: Array
+    basis: Array
+    features: Any = None
+
+    def by(self, features: Array) -> _Seen:
+        """Return the law of the logits of some rows."""
+        return replace(self, features=features)
+
+    @property
+    def particles(self) -> Array:
+        """The logits of every particle, (n, J) or (n, J, K)."""
+        logits = self.map.project(self.features, self.columns)
+        return logits if self.map.outputs is None else logits.mT
+
+    @property
+    def gaussian(self) -> tuple[Array, Array]:
+        """Mean and covariance of the logits."""
+        xp = namespace(self.mean)
+        mean_logits = self.map.project(self.features, self.mean[:, None])[..., 0]
+        V = self.map.project(self.features, self.basis)
+        return mean_logits, xp.vecdot(V, V) if self.map.outputs is None else xp.matmul(V, V.mT)
+
+
+def _cast(x: Any, reference: Array) -> Any:
+    """Return floating rows in the dtype of `reference`; None, class numbers and sparse matrices of it as they are."""
+    if x is None or x.dtype == reference.dtype:
+        return x
+    if scipy.sparse.issparse(x):
+        return x.astype(reference.dtype)
+    xp = namespace(x)
+    return xp.astype(x, reference.dtype) if xp.isdtype(x.dtype, "real floating") else x
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,13 +127,43 @@ class LinearLogits:
         expectation: Expectation,
         targets: Array,
         weights: Array | None,
+        *,
+        single: bool = False,
     ) -> Moments:
-        """Return the sums over all data, added up piece by piece."""
+        """Return the sums over all data, added up piece by piece; with `single`, of products in float32.
 
+        An ensemble that spans all directions needs no logits of its basis: gradient and Hessian are summed in the
+        parameters, and seen in the basis once at the end.
+        """
+        if ensemble.rank < self.dim or ensemble.complement is not None:
+            return self._in_basis(ensemble, likelihood, expectation, targets, weights)
+        precise = ensemble.mean
+        rough = namespace(precise).astype(precise[:0], namespace(precise).float32) if single else precise[:0]
+        seen = _Seen(self.map, like(ensemble.theta.mT, rough), like(ensemble.mean, rough), like(ensemble.basis, rough))
+
+        def part(piece: Piece) -> Sums:
+            features, *observed = (_cast(x, rough) for x in piece)
+            loss, slope, curvature = expectation.by_datum(likelihood, seen.by(features), *observed)
+            gradient = self.map.pull_back(features, slope[:, None, ...])[0, :]
+            hessian = self.map.pull_back_curvature(features, curvature)
+            return Sums(tuple(like(x, precise) for x in (namespace(loss).sum(loss), gradient, hessian)))
+
+        loss, gradient, hessian = self.total(map(part, self.pieces(targets, weights))).parts
+        basis = ensemble.basis
+        return Moments(loss, basis.mT @ gradient, basis.mT @ (hessian @ basis))
+
+    def _in_basis(
+        self,
+        ensemble: AffineEnsemble,
+        likelihood: Likelihood,
+        expectation: Expectation,
+        targets: Array,
+        weights: Array | None,
+    ) -> Moments:
         def part(piece: Piece) -> Moments:
             features, *observed = piece
             mean_logits, V = self.map.gaussian_logits(features, ensemble)
-            return expectation(likelihood, mean_logits, V, ensemble.points, *observed)
+            return expectation.in_basis(likelihood, mean_logits, V, ensemble.points, *observed)
 
         return self.total(map(part, self.pieces(targets, weights)))
 
@@ -208,101 +203,3 @@ class LinearLogits:
     def subset(self, rows: np.ndarray[Any, Any]) -> LinearLogits:
         """Return the same map on some of the rows."""
         return replace(self, features=take_rows(self.features, rows))
-
-
-@dataclass(frozen=True, eq=False)
-class NonlinearLogits:
-    """Logits f(theta) of any kind: `logits(theta (J, P))` gives (N, J), or (N, J, K).
-
-    With `jacobian(theta (J, P), tangents (P, r))`, the directional derivatives (N, J, r) or (N, J, K, r), the moments
-    are the averaged Gauss-Newton ones. Without it they are derivative-free: the slope of the logits over the ensemble,
-    V = (F - Fbar) points / J, stands in for the Jacobian. That is exact for linear logits and only as good as the
-    logits are close to linear over the ensemble's spread; `nonlinearity` measures it.
-    """
-
-    logits: Callable[[Array], Array]
-    jacobian: Callable[[Array, Array], Array] | None
-    outputs: int | None
-    size: int
-    dim: int
-    chunk: int
-
-    def moments(
-        self,
-        ensemble: AffineEnsemble,
-        likelihood: Likelihood,
-        expectation: Expectation,
-        targets: Array,
-        weights: Array | None,
-    ) -> Moments:
-        """Return the sums over all data."""
-        if expectation is not empirical:
-            raise ValueError("nonlinear logits have no Gaussian closure; use Equilibrium() or another particle sampler")
-        if self.jacobian is None:
-            F = self.logits(ensemble.theta)
-            return likelihood.moments(F, _slope(F, ensemble.points), targets, weights)
-        group = max(1, self.chunk // self.size)
-        theta = ensemble.theta
-        parts = (theta[j : j + group, :] for j in range(0, ensemble.size, group))
-        return reduce(add, (self._gauss_newton(part, ensemble, likelihood, targets, weights) for part in parts))
-
-    def _gauss_newton(
-        self, theta: Array, ensemble: AffineEnsemble, likelihood: Likelihood, targets: Array, weights: Array | None
-    ) -> Moments:
-        """Return mean_j sum_n of some particles: each pair (n, j) is a datum of weight 1/J, seen by one particle."""
-        if self.jacobian is None:
-            raise ValueError("the Gauss-Newton form needs a Jacobian")
-        xp = namespace(theta)
-        F, V = self.logits(theta), self.jacobian(theta, ensemble.basis)
-        n, j = F.shape[:2]
-        tail = () if self.outputs is None else (self.outputs,)
-        ones = xp.ones((n,), dtype=theta.dtype, device=theta.device)
-        return likelihood.moments(
-            xp.reshape(F, (n * j, 1, *tail)),
-            xp.reshape(V, (n * j, *tail, ensemble.rank)),
-            xp.repeat(targets, j),
-            xp.repeat((ones if weights is None else weights) / ensemble.size, j),
-        )
-
-    def loss(self, theta: Array, likelihood: Likelihood, targets: Array, weights: Array | None) -> Array:
-        """Return Psi (J,) of the particles theta (J, P)."""
-        return likelihood.loss(self.logits(theta), targets, weights)
-
-    def loss_and_gradient(
-        self, theta: Array, likelihood: Likelihood, targets: Array, weights: Array | None
-    ) -> tuple[Array, Array]:
-        """Return Psi (J,) and its gradient (J, P), one particle's Jacobian (N, P) or (N, K, P) at a time."""
-        if self.jacobian is None:
-            raise ValueError("the gradient of nonlinear logits needs their Jacobian; pass jacobian= to the problem")
-        xp = namespace(theta)
-        F = self.logits(theta)
-        slope = likelihood.slope(F, targets, weights)
-        tangents = xp.eye(self.dim, dtype=theta.dtype, device=theta.device)
-        rows = []
-        for j in range(theta.shape[0]):
-            jacobian = xp.reshape(self.jacobian(theta[j : j + 1, :], tangents), (-1, self.dim))
-            rows.append(xp.reshape(slope[:, j, ...], (-1,)) @ jacobian)
-        return likelihood.loss(F, targets, weights), xp.stack(rows)
-
-    def nonlinearity(self, ensemble: AffineEnsemble) -> float:
-        """Return ||F - Fbar - V points'|| / ||F - Fbar||: 0 for linear logits, 1 when the slope explains nothing.
-
-        NaN for J <= P + 1 particles, through which a linear function always passes.
-        """
-        if ensemble.rank >= ensemble.size - 1:
-            return math.nan
-        xp = namespace(ensemble.mean)
-        F = self.logits(ensemble.theta)
-        deviations = F - xp.mean(F, axis=1, keepdims=True)
-        V = _slope(F, ensemble.points)
-        fitted = V @ ensemble.points.mT if F.ndim == 2 else xp.matmul(ensemble.points, V.mT)
-        total = float(xp.sum(deviations**2))
-        return math.sqrt(float(xp.sum((deviations - fitted) ** 2)) / total) if total > 0 else 0.0
-
-
-def _slope(F: Array, points: Array) -> Array:
-    """Return the least-squares slope V (N, r) or (N, K, r) of logits F (N, J) or (N, J, K) on the points (J, r)."""
-    xp = namespace(F)
-    if F.ndim == 2:
-        return (F - xp.mean(F, axis=1, keepdims=True)) @ points / points.shape[0]
-    return xp.matmul((F - xp.mean(F, axis=1, keepdims=True)).mT, like(points, F)) / points.shape[0]

@@ -57,7 +57,7 @@ class Moments:
         w, U = xp.linalg.eigh(symmetric(self.S))
         return xp.maximum(w, xp.zeros_like(w)), U
 
-    @property
+    @cached_property
     def residual(self) -> float:
         """Natural-gradient norm eps = sqrt((|g|^2 + |I - S|_F^2 / 2) / r): affine invariant, zero exactly at
         equilibrium.
@@ -66,8 +66,8 @@ class Moments:
         P^(1/2)||.
         """
         xp = namespace(self.g)
-        w, _ = self.spectrum
-        squared = float(xp.sum(self.g**2) + xp.sum((1 - w) ** 2) / 2)
+        eye = xp.eye(self.g.shape[0], dtype=self.g.dtype, device=self.g.device)
+        squared = float(xp.sum(self.g**2) + xp.sum((self.S - eye) ** 2) / 2)
         if not math.isfinite(squared):
             raise Diverged("the residual of the ensemble is not finite")
         return math.sqrt(squared / self.g.shape[0])

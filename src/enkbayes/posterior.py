@@ -13,7 +13,7 @@ from enkbayes.arrays import Array, all_finite, anchor, floating, namespace, row_
 from enkbayes.ensemble import AffineEnsemble
 from enkbayes.gaussian import Gaussian
 from enkbayes.likelihoods import Likelihood
-from enkbayes.logits import LinearMap
+from enkbayes.linear_map import LinearMap
 
 if TYPE_CHECKING:
     from enkbayes.problem import Problem
@@ -194,8 +194,7 @@ class Posterior:
         """
 
         def average(rows: Array, ensemble: AffineEnsemble) -> Array:
-            p = self._particle_proba(rows, ensemble)
-            return namespace(p).mean(p, axis=0)
+            return self.likelihood.mean_probabilities(self._particle_logits(rows, ensemble))
 
         return self._by_chunk(features, average, axis=0)
 
@@ -252,8 +251,11 @@ class Posterior:
 
     def _particle_proba(self, rows: Array, ensemble: AffineEnsemble) -> Array:
         """Return (J, n, K) for some rows, or for a function that gives logits."""
-        logits = rows(ensemble.theta) if self.map is None else self.map.particle_logits(rows, ensemble.theta)
-        return namespace(logits).moveaxis(self.likelihood.probabilities(logits), 1, 0)
+        proba = self.likelihood.probabilities(self._particle_logits(rows, ensemble))
+        return namespace(proba).moveaxis(proba, 1, 0)
+
+    def _particle_logits(self, rows: Array, ensemble: AffineEnsemble) -> Array:
+        return rows(ensemble.theta) if self.map is None else self.map.particle_logits(rows, ensemble.theta)
 
     def _gaussian_proba(self, rows: Array, ensemble: AffineEnsemble) -> Array:
         """Return (n, K), the integral over the Gaussian, for some rows."""

@@ -9,7 +9,7 @@ import numpy as np
 from enkbayes.arrays import to_numpy
 from enkbayes.empirical_bayes import feature_groups, parameter_groups
 from enkbayes.gaussian import Gaussian
-from enkbayes.logits import LinearMap
+from enkbayes.linear_map import LinearMap
 
 AUTO = "auto"
 

@@ -17,8 +17,10 @@ from enkbayes.expectations import Expectation, empirical
 from enkbayes.gaussian import Gaussian
 from enkbayes.labels import encode, observation_weights, real_targets
 from enkbayes.likelihoods import Bernoulli, Categorical, Likelihood, Normal
-from enkbayes.logits import LinearLogits, LinearMap, NonlinearLogits
+from enkbayes.linear_map import LinearMap
+from enkbayes.logits import LinearLogits
 from enkbayes.moments import Moments
+from enkbayes.nonlinear_logits import NonlinearLogits
 
 CHUNK = 4096
 
@@ -161,9 +163,13 @@ class Problem:
         """The number of parameters P."""
         return self.model.dim
 
-    def moments(self, ensemble: AffineEnsemble, expectation: Expectation = empirical) -> Moments:
-        """Return E[Psi], g_L and S_L: the likelihood's part, summed over the data."""
-        return self.model.moments(ensemble, self.likelihood, expectation, self.targets, self.weights)
+    def moments(
+        self, ensemble: AffineEnsemble, expectation: Expectation = empirical, *, single: bool = False
+    ) -> Moments:
+        """Return E[Psi], g_L and S_L: the likelihood's part, summed over the data; with `single`, products are taken in
+        float32 and their sums over chunks of data in the ensemble's precision.
+        """
+        return self.model.moments(ensemble, self.likelihood, expectation, self.targets, self.weights, single=single)
 
     def prior_moments(self, ensemble: AffineEnsemble) -> Moments:
         """Return the prior's part: g = basis' P0^{-1} (mean - m0), S = basis' P0^{-1} basis."""

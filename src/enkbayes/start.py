@@ -19,8 +19,10 @@ def initial_ensemble(problem: Problem, particles: int, seed: int, theta: Array |
     """Return the user's particles theta (J, P), or `particles` whitened draws from the prior."""
     prior = problem.prior
     if theta is None:
-        points = standard_points(count(particles), problem.dim, np.random.default_rng(seed))
-        return in_prior_frame(prior, like(points, prior.mean))
+        points = like(standard_points(count(particles), problem.dim, np.random.default_rng(seed)), prior.mean)
+        if points.shape[0] > problem.dim:  # whitened already
+            return AffineEnsemble(prior.mean, prior.dense_root, points)
+        return in_prior_frame(prior, points)
     theta = floating(theta)
     if theta.ndim != 2 or theta.shape[0] < 2 or theta.shape[1] != problem.dim:
         raise ValueError(f"theta has shape {tuple(theta.shape)}; expected (J, {problem.dim}) with J >= 2")

@@ -15,7 +15,7 @@ from sklearn.preprocessing import scale
 import enkbayes as eb
 from enkbayes import empirical_bayes
 from enkbayes.empirical_bayes import NARROWEST, WEAK, WIDEST, parameter_groups, tune_prior, with_variances
-from enkbayes.logits import LinearMap
+from enkbayes.linear_map import LinearMap
 from enkbayes.moments import Diverged
 from enkbayes.propagation import propagate
 

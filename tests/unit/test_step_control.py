@@ -9,7 +9,7 @@ from step_control import outcome as study_outcome
 from step_control import random_problem, skewed_problem, summary
 
 import enkbayes as eb
-from enkbayes.expectations import blend
+from enkbayes.expectations import Expectation
 from oracles.problems import method_problem
 
 
@@ -58,7 +58,7 @@ def test_elsewhere_the_residual_of_its_own_averages_vanishes(name):
     problem = method_problem(name)
     posterior = eb.run(problem, eb.Equilibrium(), particles=100)
     assert posterior.info.blend == 0
-    assert problem.potential_moments(posterior.ensemble, blend(0.0)).residual < 1e-6
+    assert problem.potential_moments(posterior.ensemble, Expectation(0.0)).residual < 1e-6
 
 
 def test_skewed_features_settle():

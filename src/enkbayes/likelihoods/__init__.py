@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from enkbayes.arrays import Array
+from enkbayes.expectations import Averages
 from enkbayes.likelihoods.bernoulli import Bernoulli
 from enkbayes.likelihoods.categorical import Categorical
 from enkbayes.likelihoods.normal import Normal
@@ -36,7 +37,12 @@ class Likelihood(Protocol):
         A likelihood that averages by quadrature takes 4**refine times its usual number of points.
         """
 
-    def gaussian_averages(self, mean_logits: Array, cov: Array, targets: Array) -> tuple[Array, Array, Array]:
+    def averages(self, logits: Array, targets: Array, *, energy: bool = True) -> Averages:
+        """Return loss (n,), slope (n,) and curvature (n,) of each datum, averaged over the particles' logits (n, J);
+        without `energy` the loss may be NaN. For K logits: slope (n, K), curvature (n, K, K).
+        """
+
+    def gaussian_averages(self, mean_logits: Array, cov: Array, targets: Array, refine: int = 0) -> Averages:
         """Return loss (n,), slope (n,) and curvature (n,) of each datum, averaged over Gaussian logits with mean (n,)
         and variance (n,). For K logits: slope (n, K), curvature (n, K, K), mean (n, K), covariance (n, K, K).
         """
@@ -55,6 +61,9 @@ class Likelihood(Protocol):
 
     def probabilities(self, logits: Array) -> Array:
         """Return class probabilities (..., K) of logits (...) or (..., K)."""
+
+    def mean_probabilities(self, logits: Array) -> Array:
+        """Return class probabilities (n, K), averaged over the particles' logits (n, J)."""
 
     def predictive(self, mean_logits: Array, V: Array) -> Array:
         """Return the expected class probabilities (n, K) under Gaussian logits."""

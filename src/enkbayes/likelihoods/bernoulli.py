@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from enkbayes.arrays import Array, namespace, sigmoid, softplus
-from enkbayes.expectations import gauss_logit
+from enkbayes.arrays import Array, logistic_averages, namespace, sigmoid, softplus
+from enkbayes.expectations import Averages, gauss_logit
 from enkbayes.likelihoods.one_logit import pull_back
 from enkbayes.moments import Moments
 
@@ -23,25 +23,24 @@ class Bernoulli:
     outputs: ClassVar[None] = None
     exact_closure: ClassVar[bool] = True
 
-    def averages(self, logits: Array) -> tuple[Array, Array]:
-        """Return mu[y] and mu[R] of each datum, (n,) each, from logits (n, J)."""
+    def averages(self, logits: Array, targets: Array, *, energy: bool = True) -> Averages:
+        """Return E[softplus(z) - d z], mu[y] - d and mu[R] of each datum, (n,) each, from logits (n, J)."""
         xp = namespace(logits)
-        y = sigmoid(logits)
-        return xp.mean(y, axis=1), xp.mean(y * (1 - y), axis=1)
+        loss = xp.mean(softplus(logits), axis=1) - targets * xp.mean(logits, axis=1) if energy else targets * xp.nan
+        ybar, rbar = logistic_averages(logits)
+        return loss, ybar - targets, rbar
 
     def moments(self, logits: Array, V: Array, targets: Array, weights: Array | None) -> Moments:
         """G = V' (mu[y] - d) and S = V' mu[R] V with averages over the particles' logits (n, J)."""
-        xp = namespace(logits)
-        ybar, rbar = self.averages(logits)
-        loss = xp.mean(softplus(logits), axis=1) - targets * xp.mean(logits, axis=1)
-        return pull_back(V, ybar - targets, rbar, loss, weights)
+        loss, slope, curvature = self.averages(logits, targets)
+        return pull_back(V, slope, curvature, loss, weights)
 
     def closure(self, mean_logits: Array, V: Array, targets: Array, weights: Array | None, refine: int = 0) -> Moments:
         """The same sums for logits z_n ~ N(mean_logits_n, |V_n|^2)."""
         loss, slope, curvature = self.gaussian_averages(mean_logits, namespace(V).sum(V * V, axis=1), targets)
         return pull_back(V, slope, curvature, loss, weights)
 
-    def gaussian_averages(self, mean_logits: Array, cov: Array, targets: Array) -> tuple[Array, Array, Array]:
+    def gaussian_averages(self, mean_logits: Array, cov: Array, targets: Array, refine: int = 0) -> Averages:
         """Return loss, slope and curvature of each datum, (n,) each, by the scale-mixture rule."""
         ybar, rbar, bar_softplus = gauss_logit(mean_logits, cov)
         return bar_softplus - targets * mean_logits, ybar - targets, rbar
@@ -68,6 +67,11 @@ class Bernoulli:
     def probabilities(self, logits: Array) -> Array:
         """Return (..., 2) for logits (...)."""
         return namespace(logits).stack([sigmoid(-logits), sigmoid(logits)], axis=-1)
+
+    def mean_probabilities(self, logits: Array) -> Array:
+        """Return mu[1 - y] and mu[y] (n, 2) from logits (n, J)."""
+        ybar, _ = logistic_averages(logits)
+        return namespace(logits).stack([1 - ybar, ybar], axis=-1)
 
     def predictive(self, mean_logits: Array, V: Array) -> Array:
         """Return E of the class probabilities (n, 2) for Gaussian logits."""

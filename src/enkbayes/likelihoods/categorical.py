@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from enkbayes.arrays import Array, all_finite, epsilon, like, namespace, softmax, symmetric
-from enkbayes.expectations import quasi_random_points
+from enkbayes.expectations import Averages, quasi_random_points
 from enkbayes.moments import Diverged, Moments
 
 NARROW = 1e-3  # weight of the second below which the first stands alone: its inverse roots would be round-off
@@ -57,7 +57,15 @@ class Categorical:
         wide = w * variance / (variance + WIDE**2)
         return Moments(loss, g, _curvature(p, V, w - wide) + rule.curvature(p, wide))
 
-    def gaussian_averages(self, mean_logits: Array, cov: Array, targets: Array) -> tuple[Array, Array, Array]:
+    def averages(self, logits: Array, targets: Array, *, energy: bool = True) -> Averages:
+        """Return loss (n,), slope pbar - t (n, K) and curvature mu[Lambda] (n, K, K) from logits (n, J, K)."""
+        xp = namespace(logits)
+        p, log_sum = softmax(logits)
+        pbar, t = xp.mean(p, axis=1), _one_hot(targets, p)
+        loss = xp.mean(log_sum, axis=1) - xp.sum(xp.mean(logits, axis=1) * t, axis=-1)
+        return loss, pbar - t, _mean_curvature(p, pbar)
+
+    def gaussian_averages(self, mean_logits: Array, cov: Array, targets: Array, refine: int = 0) -> Averages:
         """Return loss (n,), slope (n, K) and curvature (n, K, K) of each datum for logits N(mean_logits, cov), with the
         curvature blended as in `closure`.
         """
@@ -66,13 +74,12 @@ class Categorical:
         variance = xp.sum(cov * eye, axis=(1, 2)) / cov.shape[-1]
         if not all_finite(variance):
             raise Diverged("the variances of the logits are not finite")
-        rule = _Quadrature.of_cov(cov)
+        rule = _Quadrature.of_cov(cov, refine)
         p, log_sum = softmax(rule.logits(mean_logits))
         pbar, t = xp.mean(p, axis=1), _one_hot(targets, p)
         loss = xp.mean(log_sum, axis=1) - xp.sum(mean_logits * t, axis=-1)
-        narrow = pbar[:, :, None] * eye - xp.matmul(p.mT, p) / p.shape[1]
         wide = variance / (variance + WIDE**2)
-        curvature = (1 - wide)[:, None, None] * narrow
+        curvature = (1 - wide)[:, None, None] * _mean_curvature(p, pbar)
         if bool(xp.any(wide > NARROW)):
             curvature = curvature + xp.where(wide > NARROW, wide, xp.zeros_like(wide))[:, None, None] * rule.slope(p)
         return loss, pbar - t, symmetric(curvature)
@@ -103,6 +110,10 @@ class Categorical:
         """Return (..., K) for logits (..., K)."""
         return softmax(logits)[0]
 
+    def mean_probabilities(self, logits: Array) -> Array:
+        """Return (n, K) from logits (n, J, K)."""
+        return namespace(logits).mean(softmax(logits)[0], axis=1)
+
     def predictive(self, mean_logits: Array, V: Array) -> Array:
         """Return E of the class probabilities (n, K) for Gaussian logits."""
         return namespace(V).mean(softmax(_Quadrature.of(V).logits(mean_logits))[0], axis=1)
@@ -126,6 +137,13 @@ def _loss_and_gradient(
     if weights is not None:
         slope, loss = weights[:, None] * slope, weights * loss
     return xp.sum(loss), xp.sum(xp.matmul(V.mT, slope[:, :, None]), axis=0)[:, 0]
+
+
+def _mean_curvature(p: Array, pbar: Array) -> Array:
+    """Return mu[Lambda] = diag(pbar) - mean_q p_q p_q' (n, K, K) from probabilities p (n, Q, K)."""
+    xp = namespace(p)
+    eye = xp.eye(p.shape[-1], dtype=p.dtype, device=p.device)
+    return pbar[:, :, None] * eye - xp.matmul(p.mT, p) / p.shape[1]
 
 
 def _curvature(p: Array, V: Array, weights: Array | None) -> Array:
@@ -180,9 +198,9 @@ class _Quadrature:
         return cls(points, root, xp.linalg.solve(root, V))
 
     @classmethod
-    def of_cov(cls, cov: Array) -> _Quadrature:
-        """Return the rule for covariances (n, K, K), with 2^8 points; its coordinates are the logits themselves."""
-        return cls(like(quasi_random_points(cov.shape[-1], 8), cov), _root(cov), None)
+    def of_cov(cls, cov: Array, refine: int = 0) -> _Quadrature:
+        """Return the rule for covariances (n, K, K); its coordinates are the logits themselves."""
+        return cls(like(quasi_random_points(cov.shape[-1], 8 + 2 * refine), cov), _root(cov), None)
 
     def logits(self, mean_logits: Array) -> Array:
         """Return the logits (n, Q, K)."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from enkbayes.arrays import Array, namespace
+from enkbayes.expectations import Averages
 from enkbayes.likelihoods.one_logit import pull_back
 from enkbayes.moments import Moments
 
@@ -29,27 +30,24 @@ class Normal:
         if not (math.isfinite(self.variance) and self.variance > 0):
             raise ValueError(f"the noise variance is {self.variance}; expected a positive number")
 
-    def averages(self, logits: Array) -> tuple[Array, Array]:
-        """Return the average prediction and curvature of each datum, (n,) each, in units of the noise variance."""
-        zbar = namespace(logits).mean(logits, axis=1)
-        return zbar, namespace(logits).ones_like(zbar) / self.variance
+    def averages(self, logits: Array, targets: Array, *, energy: bool = True) -> Averages:
+        """Return loss, slope and curvature of each datum, (n,) each, averaged over logits (n, J)."""
+        xp = namespace(logits)
+        zbar = xp.mean(logits, axis=1)
+        loss = xp.mean(self.terms(logits, targets), axis=1) if energy else targets * xp.nan
+        return loss, (zbar - targets) / self.variance, xp.ones_like(zbar) / self.variance
 
     def moments(self, logits: Array, V: Array, targets: Array, weights: Array | None) -> Moments:
         """G = V' (mean z - d) / variance and S = V' V / variance, from logits (n, J)."""
-        xp = namespace(logits)
-        zbar, curvature = self.averages(logits)
-        loss = (
-            xp.mean((logits - targets[:, None]) ** 2, axis=1) / 2
-            + self.variance * math.log(2 * math.pi * self.variance) / 2
-        )
-        return pull_back(V, (zbar - targets) / self.variance, curvature, loss / self.variance, weights)
+        loss, slope, curvature = self.averages(logits, targets)
+        return pull_back(V, slope, curvature, loss, weights)
 
     def closure(self, mean_logits: Array, V: Array, targets: Array, weights: Array | None, refine: int = 0) -> Moments:
         """The same sums for logits with mean (n,) and variance |V_n|^2."""
         loss, slope, curvature = self.gaussian_averages(mean_logits, namespace(V).sum(V * V, axis=1), targets)
         return pull_back(V, slope, curvature, loss, weights)
 
-    def gaussian_averages(self, mean_logits: Array, cov: Array, targets: Array) -> tuple[Array, Array, Array]:
+    def gaussian_averages(self, mean_logits: Array, cov: Array, targets: Array, refine: int = 0) -> Averages:
         """Return loss, slope and curvature of each datum, (n,) each."""
         slope = (mean_logits - targets) / self.variance
         loss = slope**2 * self.variance + cov / self.variance + math.log(2 * math.pi * self.variance)
@@ -77,6 +75,10 @@ class Normal:
     def probabilities(self, logits: Array) -> Array:
         """There are no classes: return the predicted value as one column (..., 1)."""
         return logits[..., None]
+
+    def mean_probabilities(self, logits: Array) -> Array:
+        """Return the average prediction (n, 1) from logits (n, J)."""
+        return namespace(logits).mean(logits, axis=1)[:, None]
 
     def predictive(self, mean_logits: Array, V: Array) -> Array:
         """Return the expected value (n, 1)."""

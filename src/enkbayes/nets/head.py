@@ -12,7 +12,7 @@ from torch import nn
 
 from enkbayes.gaussian import Gaussian
 from enkbayes.likelihoods import Bernoulli, Categorical
-from enkbayes.logits import LinearMap
+from enkbayes.linear_map import LinearMap
 from enkbayes.nets.batches import Place, Reader, call, device_of, shown
 from enkbayes.nets.layers import Layer, behead, encoder, frozen_copy, linear_layer, take_off
 from enkbayes.nets.module import PosteriorModule, blank

@@ -6,14 +6,15 @@ from dataclasses import dataclass, replace
 
 from enkbayes.arrays import tolerance
 from enkbayes.ensemble import AffineEnsemble
-from enkbayes.expectations import Expectation, blend, empirical, refined_closure
+from enkbayes.expectations import Expectation, empirical
 from enkbayes.logits import LinearLogits
 from enkbayes.problem import Problem
+from enkbayes.samplers import newton
 from enkbayes.samplers.checks import check_count, check_tolerance
 from enkbayes.samplers.meanfield import Control as MeanFieldControl
 from enkbayes.samplers.meanfield import MeanField
 from enkbayes.samplers.minibatch import batch_moments
-from enkbayes.samplers.relaxation import Relaxation, evaluate, try_step
+from enkbayes.samplers.relaxation import FINE, Relaxation, evaluate, precise, try_step, worth_single
 from enkbayes.samplers.state import State
 from enkbayes.samplers.structured import Point as StructuredPoint
 
@@ -35,7 +36,7 @@ class Stage:
     @property
     def expectation(self) -> Expectation:
         """The averages that this part takes."""
-        return refined_closure(self.refine) if self.refine else blend(self.blend)
+        return Expectation(self.blend, self.refine, energy=self.descend)
 
 
 WARM = Stage(1.0, descend=True, until=1e-2)
@@ -70,9 +71,10 @@ class Equilibrium:
 
         f = 1 - tau + tau w,    m+ = m - tau basis U (U'g / f),    basis+ = basis U diag(f^{-1/2}) U'
 
-    whose fixed point g = 0, S = I is exact for every tau. With tau=None a run chooses its own steps: it first
-    approaches the mean-field equilibrium (Gaussian expectations, which always settle), then switches to the ensemble's
-    own averages, both by accelerated relaxation. Where a small ensemble has no stable equilibrium of its own (few
+    whose fixed point g = 0, S = I is exact for every tau. With tau=None a run chooses its own steps: Newton's to the
+    most probable parameters and the curvature there, then to the mean-field equilibrium (Gaussian expectations, which
+    always settle), then with the ensemble's own averages, both by accelerated relaxation; products of large problems
+    are taken in float32 until the last steps. Where a small ensemble has no stable equilibrium of its own (few
     particles, separable data, weak prior), half or all of the Gaussian expectation is blended in; `info.blend` says how
     much.
 
@@ -128,8 +130,24 @@ class Equilibrium:
             return state
         if self.tau is not None:
             return self._judge(state, evaluate(problem, ensemble, empirical))
-        stages = _stages(problem)
-        point = evaluate(problem, ensemble, stages[0].expectation)
+        single = worth_single(problem, ensemble)
+        if isinstance(problem.model, LinearLogits) and ensemble.rank == problem.dim:
+            return self._approach(problem, state, newton.begin(problem, ensemble, single=single))
+        return self._settle(problem, state, ensemble, single=single)
+
+    def _approach(self, problem: Problem, state: State, point: newton.Newton) -> State:
+        """Go on to the most probable parameters, or from there."""
+        if point.done:
+            return self._settle(problem, state, newton.laplace(point), single=point.single)
+        state = replace(state, ensemble=point.ensemble, residual=point.residual, control=point)
+        if state.steps >= self.max_steps:
+            return replace(state, finished=True, message=self._unsettled(point.residual, state.steps))
+        return state
+
+    def _settle(self, problem: Problem, state: State, ensemble: AffineEnsemble, *, single: bool) -> State:
+        """Begin the stages of the relaxation."""
+        point = evaluate(problem, ensemble, _stages(problem)[0].expectation, single=single)
+        point = replace(point, fine=max(FINE, 10 * self.tol))
         return self._follow(problem, state, Control(point, 0, ensemble, point.residual))
 
     @property
@@ -150,6 +168,8 @@ class Equilibrium:
         if isinstance(state.control, MeanFieldControl | StructuredPoint):
             return self._mean_field.step(problem, state)
         state = replace(state, steps=state.steps + 1)
+        if isinstance(state.control, newton.Newton):
+            return self._approach(problem, state, newton.advance(problem, state.control))
         if self.batch is not None:
             return self._batch_step(problem, state, self.batch)
         if self.tau is not None:
@@ -170,11 +190,17 @@ class Equilibrium:
         given_up = control.point.stuck or overdue or (control.stale >= PATIENCE and not stage.descend)
         if not last and (given_up or control.point.residual < stage.until):
             start = control.point.ensemble if stage.descend else control.start
-            point = evaluate(problem, start, stages[control.stage + 1].expectation)
+            point = evaluate(problem, start, stages[control.stage + 1].expectation, single=control.point.single)
+            point = replace(point, fine=control.point.fine)
             control = Control(point, control.stage + 1, start, point.residual, since=state.steps)
             return self._follow(problem, replace(state, steps=state.steps + 1), control)
+        final = not stage.until
+        if (
+            final and control.point.single and control.point.residual < self.tol
+        ):  # convergence is no matter of round-off
+            control = replace(control, point=precise(problem, control.point, stage.expectation))
         state = replace(state, blend=stage.blend, control=control)
-        return self._judge(state, control.point, final=not stage.until, stuck=last and given_up)
+        return self._judge(state, control.point, final=final, stuck=last and given_up)
 
     def _judge(self, state: State, point: Relaxation, *, final: bool = True, stuck: bool = False) -> State:
         """Put the point into the state and decide whether the run ends; the point is the control of a fixed-tau run."""

@@ -9,13 +9,13 @@ import numpy as np
 
 from enkbayes.arrays import like, namespace, tolerance
 from enkbayes.ensemble import AffineEnsemble
-from enkbayes.expectations import closure, refined_closure
+from enkbayes.expectations import Expectation, closure
 from enkbayes.gaussian import standard_points
 from enkbayes.map_estimate import map_estimate, whitened_moments
 from enkbayes.problem import Problem
-from enkbayes.samplers import structured
+from enkbayes.samplers import newton, structured
 from enkbayes.samplers.checks import check_count, check_tolerance
-from enkbayes.samplers.relaxation import Relaxation, evaluate, try_step
+from enkbayes.samplers.relaxation import FINE, Relaxation, evaluate, precise, try_step, worth_single
 from enkbayes.samplers.state import State
 
 COARSE_STEPS = 30  # a quadrature that has not settled by then has kinks that slow it down; a finer one has fewer
@@ -92,7 +92,18 @@ class MeanField:
         if ensemble.rank < problem.dim:
             points = standard_points(ensemble.size, problem.dim, np.random.default_rng((seed, 0)))
             ensemble = AffineEnsemble(ensemble.mean, problem.prior.dense_root, like(points, ensemble.mean))
-        return self._judge(problem, State(ensemble, seed, blend=1.0), Control(evaluate(problem, ensemble, closure)))
+        single = worth_single(problem, ensemble)
+        return self._approach(problem, State(ensemble, seed, blend=1.0), newton.begin(problem, ensemble, single=single))
+
+    def _approach(self, problem: Problem, state: State, point: newton.Newton) -> State:
+        """Go on to the most probable parameters, or from there."""
+        if point.done:
+            start = evaluate(problem, newton.laplace(point), closure, single=point.single)
+            return self._judge(problem, state, Control(replace(start, fine=max(FINE, 10 * self.tol))))
+        state = replace(state, ensemble=point.ensemble, residual=point.residual, control=point)
+        if state.steps >= self.max_steps:
+            return replace(state, finished=True, message=self._unsettled(state))
+        return state
 
     def informed_init(self, problem: Problem, particles: int, seed: int) -> State:
         """Start from the Laplace approximation, for fewer particles than parameters: the covariance is fitted whatever
@@ -126,21 +137,26 @@ class MeanField:
     def step(self, problem: Problem, state: State) -> State:
         """One trial step of the accelerated relaxation with ELBO backtracking."""
         if isinstance(state.control, structured.Point):
-            advanced = structured.advance(problem, state.control)
-            return self._judge_structured(problem, replace(state, steps=state.steps + 1), advanced)
+            following = structured.advance(problem, state.control)
+            return self._judge_structured(problem, replace(state, steps=state.steps + 1), following)
+        if isinstance(state.control, newton.Newton):
+            advanced = newton.advance(problem, state.control)
+            return self._approach(problem, replace(state, steps=state.steps + 1), advanced)
         control: Control = state.control
-        point, _ = try_step(problem, control.point, refined_closure(control.refine), descend=True)
+        point, _ = try_step(problem, control.point, Expectation(1.0, control.refine), descend=True)
         return self._judge(problem, replace(state, steps=state.steps + 1), replace(control, point=point))
 
     def _judge(self, problem: Problem, state: State, control: Control) -> State:
         """Put the point into the state and decide whether the run ends, or goes on with a finer quadrature."""
         point = control.point
+        if point.single and point.residual < self.tol:  # round-off must not decide
+            point = precise(problem, point, Expectation(1.0, control.refine))
+            control = replace(control, point=point)
         state = replace(state, ensemble=point.ensemble, residual=point.residual, control=control)
         if point.residual < tolerance(self.tol, point.ensemble.mean):
             return self._verify(problem, state, control)
         if state.steps >= self.max_steps:
-            message = f"residual {point.residual:.1e} after {state.steps} steps; raise max_steps or tol"
-            return replace(state, finished=True, message=message)
+            return replace(state, finished=True, message=self._unsettled(state))
         if point.stuck:
             message = (
                 f"no step lowers the residual {point.residual:.1e} any more; scale the features or narrow the prior"
@@ -149,6 +165,9 @@ class MeanField:
         if not _finest(problem, control) and state.steps - control.since >= COARSE_STEPS:
             return _refined(state, control, _finer(problem, control))
         return state
+
+    def _unsettled(self, state: State) -> str:
+        return f"residual {state.residual:.1e} after {state.steps} steps; raise max_steps or tol"
 
     def _verify(self, problem: Problem, state: State, control: Control) -> State:
         """Look at a converged point through a finer quadrature, where the likelihood has no exact rule."""
@@ -177,14 +196,14 @@ def _finest(problem: Problem, control: Control) -> bool:
 
 
 def _finer(problem: Problem, control: Control) -> Relaxation:
-    return evaluate(problem, control.point.ensemble, refined_closure(control.refine + 1))
+    return evaluate(problem, control.point.ensemble, Expectation(1.0, control.refine + 1))
 
 
 def _doubt(problem: Problem, control: Control) -> str:
     """Return a sentence when even the finest quadrature is not accurate, as its difference from a coarser one shows."""
     if problem.likelihood.exact_closure:
         return ""
-    coarser = evaluate(problem, control.point.ensemble, refined_closure(control.refine - 1)).residual
+    coarser = evaluate(problem, control.point.ensemble, Expectation(1.0, control.refine - 1)).residual
     if coarser < 10 * ACCURATE:
         return ""
     return f"logits are spread so widely that expectations may be off by {coarser:.1g} posterior sds; narrow the prior"

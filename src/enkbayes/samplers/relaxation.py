@@ -18,11 +18,12 @@ because frame and norm are.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from enkbayes.arrays import Array, namespace, symmetric
+from enkbayes.arrays import Array, all_finite, namespace, symmetric
 from enkbayes.ensemble import AffineEnsemble, affine_map
 from enkbayes.expectations import Expectation
 from enkbayes.moments import Diverged, Moments
@@ -32,6 +33,9 @@ DEPTH = 6
 SUFFICIENT = 1e-4  # Armijo's constant: the part of the predicted decrease that a step must deliver
 NEAR = 0.1  # residuals below this are judged by the residual itself
 SMALLEST_TAU = 1e-6
+LARGE = 3e7  # multiplications in a step from which single precision is worth its conversions
+FINE = 1e-4  # residual that float32 can still resolve, whatever the size
+SMALLEST_PRECISION = 0.1  # an accelerated step may widen the ensemble by the inverse root of this
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +72,9 @@ class Natural:
 class Relaxation:
     """A point of the iteration: ensemble, moments of the whole potential, free energy, step size, and the history of
     (dlambda, df).
+
+    `single` tells that the moments are sums of products in float32. They are good enough far from the equilibrium;
+    below the residual `fine`, and where a step fails, products are taken in full precision.
     """
 
     ensemble: AffineEnsemble
@@ -75,6 +82,8 @@ class Relaxation:
     free_energy: float
     tau: float = 1.0
     history: tuple[tuple[Natural, Natural], ...] = ()
+    single: bool = False
+    fine: float = 0.0
 
     @property
     def residual(self) -> float:
@@ -98,18 +107,24 @@ def free_energy(likelihood: Moments, prior: Moments) -> float:
 
     KL = (tr S0 + (m - m0)' P0^{-1} (m - m0) - r - log det S0) / 2 with S0 = basis' P0^{-1} basis.
     """
+    return float(likelihood.loss + prior.loss) - (int(prior.g.shape[0]) + _log_det(prior)) / 2
+
+
+def _log_det(prior: Moments) -> float:
+    """Return log det S0; of a numerically singular one that of its clipped spectrum."""
     xp = namespace(prior.S)
+    sign, value = xp.linalg.slogdet(prior.S)
+    if float(sign) > 0 and math.isfinite(float(value)):
+        return float(value)
     w, _ = prior.spectrum
     tiny = xp.finfo(w.dtype).smallest_normal
-    log_det = float(xp.sum(xp.log(xp.maximum(w, xp.full_like(w, tiny)))))
-    return float(likelihood.loss + prior.loss) - (int(prior.g.shape[0]) + log_det) / 2
+    return float(xp.sum(xp.log(xp.maximum(w, xp.full_like(w, tiny)))))
 
 
 def accelerated_step(point: Relaxation) -> Natural | None:
-    """Return Anderson's step, or None without a history or when it would leave the positive definite matrices."""
+    """Return Anderson's step, or None without a history."""
     if not point.history:
         return None
-    xp = namespace(point.moments.g)
     force, tau = point.force, point.tau
     gram = np.asarray([[a.dot(b) for _, b in point.history] for _, a in point.history])
     right = np.asarray([df.dot(force) for _, df in point.history])
@@ -117,22 +132,37 @@ def accelerated_step(point: Relaxation) -> Natural | None:
     step = force * tau
     for weight, (dlambda, df) in zip(gamma, point.history, strict=True):
         step = step - (dlambda + df * tau) * float(weight)
-    smallest = float(xp.linalg.eigvalsh(_identity(step.S) + symmetric(step.S))[0])
-    plain = 1 - tau + tau * float(point.moments.spectrum[0][0])
-    return step if smallest > 0.1 * plain else None
+    return step
 
 
-def frame_map(step: Natural) -> tuple[Array, Array]:
-    """Return the affine map (shift, root) to lambda+ = (0, I) + step: precision F = I + S, shift -F^{-1} g, root
-    F^{-1/2}.
-    """
-    return affine_map(Moments(0.0, step.g, _identity(step.S) + step.S), gain=lambda w: 1 / w, scale=lambda w: w**-0.5)
+def precision(step: Natural) -> Moments:
+    """Return lambda+ = (0, I) + step as moments: their spectrum is that of the new precision I + S."""
+    return Moments(0.0, step.g, _identity(step.S) + step.S)
 
 
-def evaluate(problem: Problem, ensemble: AffineEnsemble, expectation: Expectation) -> Relaxation:
+def frame_map(new: Moments) -> tuple[Array, Array]:
+    """Return the affine map (shift, root) to the precision F of `new`: shift -F^{-1} g, root F^{-1/2}."""
+    return affine_map(new, gain=lambda w: 1 / w, scale=lambda w: w**-0.5)
+
+
+def worth_single(problem: Problem, ensemble: AffineEnsemble) -> bool:
+    """Tell whether products in float32 save anything worth mentioning: large problems in double precision."""
+    double = ensemble.mean.dtype == namespace(ensemble.mean).float64
+    return double and problem.size * ensemble.rank * max(ensemble.rank, ensemble.size) > LARGE
+
+
+def evaluate(
+    problem: Problem, ensemble: AffineEnsemble, expectation: Expectation, *, single: bool = False
+) -> Relaxation:
     """Return the point of the iteration at an ensemble."""
-    likelihood, prior = problem.moments(ensemble, expectation), problem.prior_moments(ensemble)
-    return Relaxation(ensemble, likelihood + prior, free_energy(likelihood, prior))
+    likelihood, prior = problem.moments(ensemble, expectation, single=single), problem.prior_moments(ensemble)
+    energy = free_energy(likelihood, prior) if expectation.energy else math.nan
+    return Relaxation(ensemble, likelihood + prior, energy, single=single)
+
+
+def precise(problem: Problem, point: Relaxation, expectation: Expectation) -> Relaxation:
+    """Return the same point with moments in full precision; from here on nothing else will do."""
+    return replace(evaluate(problem, point.ensemble, expectation), tau=point.tau, fine=math.inf)
 
 
 def try_step(
@@ -144,19 +174,35 @@ def try_step(
     drown differences of energy, the residual. Without it (empirical averages are not the gradient of any energy) it
     must lower the residual.
     """
-    accelerated = accelerated_step(point)
-    step = point.force * point.tau if accelerated is None else accelerated
-    shift, root = frame_map(step)
+    step, new, accelerated = _next(point)
+    shift, root = frame_map(new)
+    single = point.single and point.residual > point.fine
     try:
-        trial = evaluate(problem, point.ensemble.affine(shift, root), expectation)
+        trial = evaluate(problem, point.ensemble.affine(shift, root), expectation, single=single)
         accepted = _better(point, trial, descend)
     except Diverged:
         accepted = False
     if not accepted:
-        return replace(point, tau=point.tau / 2) if accelerated is None else replace(point, history=()), False
+        if point.single:  # perhaps it was only round-off
+            return precise(problem, point, expectation), False
+        return replace(point, history=()) if accelerated else replace(point, tau=point.tau / 2), False
     dlambda, df = step.carry(shift, root), trial.force - point.force.carry(shift, root)
     history = (*((a.carry(shift, root), b.carry(shift, root)) for a, b in point.history[1 - DEPTH :]), (dlambda, df))
-    return replace(trial, tau=min(1.0, 2 * point.tau) if accelerated is None else point.tau, history=history), True
+    tau = point.tau if accelerated else min(1.0, 2 * point.tau)
+    return replace(trial, tau=tau, history=history, fine=point.fine), True
+
+
+def _next(point: Relaxation) -> tuple[Natural, Moments, bool]:
+    """Return the next step, the precision it leads to, and whether it is Anderson's: not when that would be nearly
+    singular.
+    """
+    step = accelerated_step(point)
+    if step is not None:
+        new = precision(step)
+        if all_finite(new.S) and float(new.spectrum[0][0]) > SMALLEST_PRECISION:
+            return step, new, True
+    step = point.force * point.tau
+    return step, precision(step), False
 
 
 def _better(old: Relaxation, new: Relaxation, descend: bool) -> bool:

@@ -9,8 +9,9 @@ from typing import Any
 
 from enkbayes.arrays import Array, namespace
 from enkbayes.ensemble import AffineEnsemble
-from enkbayes.expectations import Expectation, empirical, particle_logits
+from enkbayes.expectations import Averages, Expectation, LogitLaw, OneLogit
 from enkbayes.likelihoods import Bernoulli, Normal
+from enkbayes.likelihoods.one_logit import pull_back
 from enkbayes.moments import Moments
 from enkbayes.problem import Problem
 from enkbayes.samplers.state import State
@@ -73,7 +74,8 @@ class TamedHomotopy:
     def step(self, problem: Problem, state: State) -> State:
         """Go from s_k to s_{k+1}."""
         ds = min(self.ds, 1 - state.time)
-        moments = problem.moments(state.ensemble, diagonally_tamed(ds) if self.diagonal else empirical)
+        expectation = DiagonallyTamed(energy=False, ds=ds) if self.diagonal else Expectation(energy=False)
+        moments = problem.moments(state.ensemble, expectation)
         stiffness = max(state.control, ds * float(namespace(moments.g).max(moments.spectrum[0])))
         ensemble = (diagonal_step if self.diagonal else tamed_step)(state.ensemble, moments, ds)
         steps, done = state.steps + 1, state.steps + 1 >= self.horizon
@@ -101,17 +103,20 @@ def _explicit(ds: float) -> Callable[[Array], Array]:
     return lambda w: namespace(w).full_like(w, ds)
 
 
-def diagonally_tamed(ds: float) -> Expectation:
-    """Return averages with mu[r_n] / (1 + ds v_n mu[r_n]) in place of mu[r_n], v_n the variance of the n-th logit."""
+@dataclass(frozen=True)
+class DiagonallyTamed(Expectation):
+    """Averages with mu[r_n] / (1 + ds v_n mu[r_n]) in place of mu[r_n], v_n the variance of the n-th logit."""
 
-    def damped(
-        likelihood: Any, mean_logits: Array, V: Array, points: Array, targets: Array, weights: Array | None
+    ds: float = 1.0
+
+    def by_datum(self, likelihood: Any, law: LogitLaw, targets: Array, weights: Array | None) -> Averages:
+        """Return what each datum adds."""
+        loss, slope, curvature = super().by_datum(likelihood, law, targets, weights)
+        return loss, slope, curvature / (1 + self.ds * law.gaussian[1] * curvature)
+
+    def in_basis(
+        self, likelihood: Any, mean_logits: Array, V: Array, points: Array, targets: Array, weights: Array | None
     ) -> Moments:
-        logits = particle_logits(mean_logits, V, points)
-        exact: Moments = likelihood.moments(logits, V, targets, weights)
-        curvature = likelihood.averages(logits)[1]
-        curvature = curvature if weights is None else weights * curvature
-        curvature = curvature / (1 + ds * namespace(V).sum(V * V, axis=1) * curvature)
-        return replace(exact, S=V.mT @ (curvature[:, None] * V))
-
-    return damped
+        """Return the moments in the coordinates of the basis."""
+        loss, slope, curvature = self.by_datum(likelihood, OneLogit(mean_logits, V, points), targets, weights)
+        return pull_back(V, slope, curvature, loss, None)

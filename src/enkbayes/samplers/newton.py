@@ -1,0 +1,85 @@
+"""The way to the Laplace approximation: Newton's method for the mean, in the frame of an ensemble.
+
+An ensemble that starts from the prior needs most of its steps to find where the posterior is. The most probable
+parameters are there within a few posterior standard deviations, and finding them is cheap: a Newton step costs one
+symmetric product, no logits of the ensemble. With g and S the gradient and Hessian of the potential at the mean, in the
+coordinates of the ensemble's basis,
+
+    mean+ = mean - basis S^{-1} g,        and at the end        basis+ = basis S^{-1/2},
+
+which is an affine map of all particles like any other step, and affine invariant for the same reason.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from enkbayes.arrays import Array, namespace, symmetric
+from enkbayes.ensemble import AffineEnsemble
+from enkbayes.moments import Diverged, Moments
+from enkbayes.problem import Problem
+
+NEAR = 0.3  # posterior sds, in the root mean square over directions, from which a sampler does better
+SUFFICIENT = 1e-4  # Armijo's constant: the part of the predicted decrease that a step must deliver
+SMALLEST = 1e-4  # share of a step below which something else is wrong
+MOST = 40  # evaluations; a quarter of these is plenty
+
+
+@dataclass(frozen=True, eq=False)
+class Newton:
+    """A point of the search: the ensemble around the current mean, the moments of the potential at that mean alone, the
+    step from there, how much of it to try, and the number of evaluations.
+    """
+
+    ensemble: AffineEnsemble
+    moments: Moments
+    step: Array
+    single: bool
+    scale: float = 1.0
+    evaluations: int = 1
+
+    @property
+    def residual(self) -> float:
+        """The Newton decrement sqrt(g' S^{-1} g / r): the distance to the maximum in posterior standard deviations."""
+        squared = float(namespace(self.step).sum(self.moments.g * self.step))
+        return math.sqrt(max(squared, 0.0) / self.step.shape[0])
+
+    @property
+    def done(self) -> bool:
+        """Whether to stop: near the maximum, or where no step helps."""
+        return self.residual < NEAR or self.scale < SMALLEST or self.evaluations >= MOST
+
+
+def begin(problem: Problem, ensemble: AffineEnsemble, *, single: bool) -> Newton:
+    """Return the first point, at the mean of the ensemble; it must span all directions."""
+    xp = namespace(ensemble.mean)
+    middle = xp.zeros((1, ensemble.rank), dtype=ensemble.mean.dtype, device=ensemble.mean.device)
+    at_mean = replace(ensemble, points=middle)
+    moments = problem.moments(at_mean, single=single) + problem.prior_moments(at_mean)
+    if not math.isfinite(float(moments.loss) + moments.residual):
+        raise Diverged("the potential at the mean of the ensemble is not finite")
+    return Newton(ensemble, moments, xp.linalg.solve(symmetric(moments.S), moments.g[:, None])[:, 0], single)
+
+
+def advance(problem: Problem, point: Newton) -> Newton:
+    """Take one trial step: return the new point, or the old one with a quarter of the step when V has not fallen."""
+    ensemble = point.ensemble
+    moved = replace(ensemble, mean=ensemble.mean - ensemble.basis @ (point.scale * point.step))
+    evaluations = point.evaluations + 1
+    try:
+        trial = begin(problem, moved, single=point.single)
+        predicted = point.scale * point.residual**2 * ensemble.rank
+        fallen = float(trial.moments.loss) <= float(point.moments.loss) - SUFFICIENT * predicted
+    except Diverged:
+        fallen = False
+    if not fallen:
+        return replace(point, scale=point.scale / 4, evaluations=evaluations)
+    return replace(trial, scale=min(1.0, 2 * point.scale), evaluations=evaluations)
+
+
+def laplace(point: Newton) -> AffineEnsemble:
+    """Return the ensemble with the curvature at the mean as its precision."""
+    return point.ensemble.transform(
+        replace(point.moments, g=0 * point.moments.g), gain=lambda w: 1 / w, scale=lambda w: w**-0.5
+    )
