@@ -27,14 +27,14 @@ from enkbayes.ensemble import AffineEnsemble
 from enkbayes.moments import Moments
 from enkbayes.problem import Problem
 from enkbayes.records import typed
-from enkbayes.samplers import FROM_PRIOR, Sampler, State, equilibrium, meanfield, relaxation, structured
+from enkbayes.samplers import FROM_PRIOR, Sampler, State, equilibrium, meanfield, newton, relaxation, structured
 
 KIND, FORMAT = "enkbayes.checkpoint", 1
 PROBES = 2  # parameters at which prior and data are looked at
 UNKNOWN = "unknown"  # stands for the control of a sampler that this file does not know
 KEPT: tuple[Any, ...] = (
     *(State, AffineEnsemble, Complement, Frame, Moments),
-    *(relaxation.Natural, relaxation.Relaxation, equilibrium.Control, meanfield.Control),
+    *(relaxation.Natural, relaxation.Relaxation, newton.Newton, equilibrium.Control, meanfield.Control),
     *(structured.Law, structured.Point),
 )
 
