@@ -14,30 +14,34 @@ process. Nothing else in the package knows of this: a sharded problem is a probl
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from typing import Any
 
 import numpy as np
 
-from enkbayes.arrays import Array, like, to_numpy
+from enkbayes.arrays import Array, like, take_rows, to_numpy
 from enkbayes.gaussian import Gaussian
 from enkbayes.likelihoods import Likelihood, Normal
 from enkbayes.logits import Elsewhere, LinearLogits, Piece, Sum
-from enkbayes.moments import Moments, Sums
 from enkbayes.problem import Problem
+from enkbayes.processes import ProcessLost, all_sum, connect, connected, gather, rank, together, told
+from enkbayes.streams import stream
 
-PATIENCE = 50.0  # seconds to wait for the others, so that a lost process ends the run within a minute
-
-
+__all__ = [
+    "ProcessLost",
+    "ShardedLogits",
+    "all_sum",
+    "classes_of",
+    "connect",
+    "create",
+    "create_stream",
+    "furthest",
+    "leads",
+    "shard",
+    "some_rows",
+]
 WHOLE = "this needs all rows in one process, and each process holds a part; do it on a part, or in one process"
-
-
-class ProcessLost(RuntimeError):
-    """Another process has ended or does not answer."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,31 +59,11 @@ class ShardedLogits(LinearLogits):
 
     def total(self, parts: Iterable[Sum]) -> Sum:
         """Return the sum over the data of all processes."""
-        return all_sum(super().total(parts), self.group)
+        return all_sum(super().total(parts), self.group)  # type: ignore[no-any-return]
 
     def subset(self, rows: np.ndarray[Any, Any]) -> LinearLogits:
         """Refuse: mini-batches of shards of different sizes would weigh data differently."""
         raise ValueError("mini-batches are drawn from all data, and here each process holds a part; leave batch out")
-
-
-def connect(patience: float = PATIENCE) -> tuple[int, int]:
-    """Join the processes that torchrun has started and return this one's number and their count; (0, 1) without
-    torchrun.
-
-    Collectives run over gloo, and over nccl too where there are GPUs.
-
-    >>> connect()
-    (0, 1)
-    """
-    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
-        return 0, 1
-    from torch import distributed
-    from torch.cuda import is_available
-
-    if not distributed.is_initialized():
-        backend = "cpu:gloo,cuda:nccl" if is_available() else "gloo"
-        distributed.init_process_group(backend, timeout=timedelta(seconds=patience))
-    return distributed.get_rank(), distributed.get_world_size()
 
 
 def create(
@@ -96,83 +80,106 @@ def create(
 
     Parameters are those of `Problem.create`. Bad data on one process are told to all of them, so that none waits.
     """
-    known = _classes(labels, likelihood, classes, group)
-    problem: Problem | None = None
-    said = ""
-    try:
+    known = None if isinstance(likelihood, Normal) else classes_of(labels, classes, group)
+    with told(group):
         problem = _local(features, labels, prior, likelihood=likelihood, classes=known, **settings)
-    except ValueError as error:
-        said = str(error)
-    told = _gather((said, None if problem is None else (problem.dim, str(problem.prior.mean.dtype))), group)
-    for number, (sentence, _) in enumerate(told):
-        if sentence:
-            raise ValueError(f"process {number}: {sentence}")
-    shapes = [shape for _, shape in told]
-    if problem is None or len(set(shapes)) > 1:
-        raise ValueError(f"processes differ in parameters and dtype: {shapes}; expected the same features everywhere")
     return shard(problem, group)
 
 
+def create_stream(
+    source: Iterable[Any] | None,
+    prior: Gaussian | float = 1.0,
+    *,
+    group: Any = None,
+    likelihood: Likelihood | None = None,
+    classes: Any = None,
+    **settings: Any,
+) -> Problem:
+    """Return the problem of all processes' rows, each of which reads its own source piece by piece; None for a process
+    without one.
+
+    Parameters are those of `streams.stream`. The sources are read once more than there when `classes` is not given.
+    """
+    labels: Any = []
+    with told(group):
+        if source is not None and classes is None and not isinstance(likelihood, Normal):
+            labels = np.unique(np.concatenate([np.unique(to_numpy(piece[1])) for piece in source]))
+    known = None if isinstance(likelihood, Normal) else classes_of(labels, classes, group)
+    with told(group):
+        mine = None if source is None else stream(source, prior, likelihood=likelihood, classes=known, **settings)
+    shapes = gather(None if mine is None else (mine.model.map.features, str(mine.prior.mean.dtype)), group)  # type: ignore[union-attr]
+    found = [shape for shape in shapes if shape is not None]
+    with told(group):
+        if not found:
+            raise ValueError("no process has a source; expected at least one")
+        if mine is None:
+            empty = np.zeros((0, found[0][0]), dtype=found[0][1].rpartition(".")[2])
+            mine = _local(empty, [], prior, likelihood=likelihood, classes=known, **settings)
+    return shard(mine, group)
+
+
 def shard(problem: Problem, group: Any = None) -> Problem:
-    """Return the problem of all processes' data from the problem of this one's; their priors and classes must agree."""
+    """Return the problem of all processes' data from the problem of this one's, in memory or read in pieces; their
+    parameters, classes and dtypes must agree.
+    """
     model = problem.model
     if not isinstance(model, LinearLogits):
         raise ValueError("shards need linear logits; nonlinear ones are evaluated for all data at once")
-    rows = sum(_gather(model.size, group))
+    known = None if problem.classes is None else tuple(np.asarray(problem.classes).tolist())
+    about = (problem.dim, str(problem.prior.mean.dtype).rpartition(".")[2], repr(problem.likelihood), known)
+    told_sizes = gather((model.size, about), group)
+    if len({kind for _, kind in told_sizes}) > 1:
+        kinds = [kind for _, kind in told_sizes]
+        raise ValueError(f"processes differ in parameters, dtype, likelihood or classes: {kinds}; expected the same")
+    rows = sum(size for size, _ in told_sizes)
     everywhere = Elsewhere((rows, model.map.features), WHOLE)
     return replace(problem, model=ShardedLogits(everywhere, model.map, model.chunk, model, group))
 
 
-def all_sum(value: Sum, group: Any = None) -> Sum:
-    """Return the sum over all processes of an array, of `Moments` or of `Sums`, in one all-reduce."""
-    total: Any
-    if isinstance(value, Moments):
-        total = Moments(*_reduced((value.loss, value.g, value.S), group))
-    elif isinstance(value, Sums):
-        total = Sums(_reduced(value.parts, group))
-    else:
-        (total,) = _reduced((value,), group)
-    return total  # type: ignore[no-any-return]
+def classes_of(labels: Any, classes: Any = None, group: Any = None) -> np.ndarray[Any, Any]:
+    """Return `classes`, or without them all that the labels (n,) of all processes show, n = 0 included."""
+    if classes is not None:
+        return np.asarray(classes)
+    mine = np.unique(to_numpy(labels)).tolist() if len(labels) else []
+    return np.unique(np.asarray([label for part in gather(mine, group) for label in part]))
 
 
-def _reduced(arrays: tuple[Any, ...], group: Any) -> tuple[Any, ...]:
-    import torch
+def leads(problem: Problem) -> bool:
+    """Tell whether this process is the first of those that share the problem, or the only one."""
+    return not isinstance(problem.model, ShardedLogits) or rank(problem.model.group) == 0
+
+
+def furthest(problem: Problem, step: int | None, thing: Any) -> Any:
+    """Return the thing of the process with the largest step, to all of them; None where nobody has any."""
+    if not isinstance(problem.model, ShardedLogits) or not connected():
+        return thing
     from torch import distributed
 
-    reference = arrays[-1]
-    tensors = [x if torch.is_tensor(x) else torch.as_tensor(np.array(to_numpy(x), copy=True)) for x in arrays]
-    flat = torch.cat([tensor.reshape(-1).to(tensors[-1]) for tensor in tensors])
-    with _together():
-        distributed.all_reduce(flat, group=group)
-    parts = flat.split([tensor.numel() for tensor in tensors])
-    found = (part.reshape(tensor.shape) for part, tensor in zip(parts, tensors, strict=True))
-    return tuple(x if torch.is_tensor(reference) else like(x.numpy(), reference) for x in found)
+    group = problem.model.group
+    steps = [-1 if there is None else there for there in gather(step, group)]
+    if max(steps) < 0:
+        return None
+    best = steps.index(max(steps))
+    box = [thing if rank(group) == best else None]
+    with together():
+        source = best if group is None else distributed.get_global_rank(group, best)
+        distributed.broadcast_object_list(box, src=source, group=group)
+    return box[0]
 
 
-def _gather(thing: Any, group: Any) -> list[Any]:
-    from torch import distributed
-
-    everything: list[Any] = [None] * distributed.get_world_size(group)
-    with _together():
-        distributed.all_gather_object(everything, thing, group=group)
-    return everything
-
-
-@contextmanager
-def _together() -> Iterator[None]:
-    """Say in one sentence that the others are gone, when they are."""
-    try:
-        yield
-    except RuntimeError:
-        raise ProcessLost("another process has ended or does not answer; start all of them again") from None
-
-
-def _classes(labels: Any, likelihood: Likelihood | None, classes: Any, group: Any) -> Any:
-    """Return all classes of all processes."""
-    if classes is not None or isinstance(likelihood, Normal):
-        return classes
-    mine = np.unique(to_numpy(labels)).tolist()
-    return np.unique(np.asarray([label for part in _gather(mine, group) for label in part]))
+def some_rows(model: LinearLogits, rows: np.ndarray[Any, Any]) -> Array:
+    """Return features (n, D) by the numbers of their rows, also of rows that lie on other processes."""
+    if not isinstance(model, ShardedLogits):
+        return take_rows(model.features, rows)
+    sizes = gather(model.shard.size, model.group)
+    begin = sum(sizes[: rank(model.group)])
+    mine = np.flatnonzero((rows >= begin) & (rows < begin + model.shard.size))
+    with told(model.group):
+        part = take_rows(model.shard.features, rows[mine] - begin)
+    dense = part.toarray() if hasattr(part, "toarray") else part
+    places, parts = zip(*gather((mine, to_numpy(dense)), model.group), strict=True)
+    whole = np.concatenate(parts)[np.argsort(np.concatenate(places))]
+    return whole if hasattr(part, "toarray") else like(whole, part)
 
 
 def _local(features: Array, labels: Any, prior: Any, *, classes: Any, **settings: Any) -> Problem:

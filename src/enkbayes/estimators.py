@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -10,28 +9,27 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from enkbayes.aftercare import Aftercare
-from enkbayes.empirical_bayes import Tuning, tune_prior, with_variances
+from enkbayes.checkpoints import Checkpoint
+from enkbayes.distributed import classes_of, create
+from enkbayes.empirical_bayes import Tuning
 from enkbayes.fingerprint import fingerprint
+from enkbayes.fitting import Array, Fitting
 from enkbayes.header import Artefact
 from enkbayes.labels import announced
-from enkbayes.polish import polish
-from enkbayes.posterior import Posterior, Uncertainty
-from enkbayes.priors import groups_to_choose, stated, weight_prior
-from enkbayes.problem import Problem
-from enkbayes.run import run
-from enkbayes.samplers import BY_NAME, FROM_PRIOR, MeanField, Sampler
+from enkbayes.posterior import Uncertainty
+from enkbayes.priors import is_auto
+from enkbayes.processes import first, told
+from enkbayes.samplers import MeanField, Sampler
 from enkbayes.storage import write
 
 FLOATS = (np.float64, np.float32)
-Array = np.ndarray[Any, Any]
 
 
-class EnsembleClassifier(Aftercare, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class EnsembleClassifier(Fitting, Aftercare, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Bayesian logistic regression: one logit for two classes, softmax for more, with an ensemble for the posterior.
 
     Scale the features first (`StandardScaler` in a pipeline): the prior has the same width for each of them.
@@ -104,13 +102,6 @@ class EnsembleClassifier(Aftercare, ClassifierMixin, BaseEstimator):  # type: ig
     True
     """
 
-    posterior_: Posterior
-    classes_: Array
-    n_iter_: int
-    fingerprint_: str | None
-    problem_: Problem
-    tuning_: Tuning | None
-
     def __init__(
         self,
         sampler: str | Sampler = "equilibrium",
@@ -138,10 +129,13 @@ class EnsembleClassifier(Aftercare, ClassifierMixin, BaseEstimator):  # type: ig
         self.sweeps = sweeps
         self.prior_groups = prior_groups
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> EnsembleClassifier:
+    def fit(
+        self, X: Any, y: Any, sample_weight: Any = None, *, checkpoint: Checkpoint | str | Path | None = None
+    ) -> EnsembleClassifier:
         """Fit to features X (N, D), dense or sparse, and labels y (N,); forgets earlier fits.
 
-        sample_weight (N,) says how often each row counts.
+        sample_weight (N,) says how often each row counts. checkpoint is a file that keeps the run, see `enkbayes.run`;
+        to go on from it random_state must be a number.
         """
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=FLOATS)
         check_classification_targets(y)
@@ -149,15 +143,38 @@ class EnsembleClassifier(Aftercare, ClassifierMixin, BaseEstimator):  # type: ig
         if len(classes) < 2:
             raise ValueError(f"labels have only one class, {classes[0]}; expected two or more classes")
         problem, sampler = self._problem(X, y, classes, sample_weight), self._sampler()
-        if self.particles <= problem.dim and not getattr(sampler, "informed", False):
-            warnings.warn(
-                f"{self.particles} particles span {self.particles - 1} of {problem.dim} parameters, and the weights "
-                'move only there; use more particles, fewer features, or sampler="equilibrium"',
-                UserWarning,
-                stacklevel=2,
-            )
+        self._warn_of_few(problem, sampler)
         theta = self._warm_theta(problem, sampler) if self.warm_start else None
-        return self._learn(self._tuned(problem), sampler, theta, fingerprint(X, y, sample_weight))
+        data = fingerprint(X, y, sample_weight)
+        return self._learn(self._tuned(problem), sampler, data, theta=theta, checkpoint=checkpoint)
+
+    def fit_shard(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        classes: Any = None,
+        tuning: Tuning | None = None,
+        checkpoint: Checkpoint | str | Path | None = None,
+    ) -> EnsembleClassifier:
+        """Fit to the rows of all processes, of which X (n, D) and y (n,) are this one's; all get the same classifier.
+
+        For programs that `distributed.connect` has joined; n may be 0. classes are all classes, by default those of all
+        y. An "auto" prior is chosen from all rows in one process: `tuning` is what `tune` found there. Nobody has all
+        rows, so there is no `fingerprint_`.
+        """
+        with told():
+            X, y = validate_data(self, X, y, accept_sparse="csr", dtype=FLOATS, ensure_min_samples=0)
+            if tuning is None and (is_auto(self.prior_precision) or is_auto(self.intercept_precision)):
+                raise ValueError('an "auto" prior is chosen from all rows; pass tuning=clf.tune(X, y), or a number')
+        known = classes_of(y, classes)
+        if len(known) < 2:
+            raise ValueError(f"labels have only one class, {known[0]}; expected two or more classes")
+        problem = self._problem(X, y, known, sample_weight, tuning, create)
+        sampler = self._sampler()
+        self._warn_of_few(problem, sampler)
+        return self._learn((problem, tuning), sampler, None, seed=first(self._seed()), checkpoint=checkpoint)
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> EnsembleClassifier:
         """Learn from one more batch: sequential Bayes, with today's posterior N(mean, cov) as tomorrow's prior.
@@ -171,13 +188,14 @@ class EnsembleClassifier(Aftercare, ClassifierMixin, BaseEstimator):  # type: ig
         With particles <= P parameters a sampler other than "equilibrium" has a singular covariance, which is no prior;
         the update is then made by `MeanField`.
         """
-        first = not hasattr(self, "posterior_")
-        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64, reset=first)
+        begins = not hasattr(self, "posterior_")
+        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64, reset=begins)
         check_classification_targets(y)
-        known = announced(y, classes, None if first else self.classes_)
+        known = announced(y, classes, None if begins else self.classes_)
         problem, before = self._problem(X, y, known, sample_weight), ""
-        if first:
-            problem = self._tuned(problem)
+        tuning = None if begins else self.tuning_
+        if begins:
+            problem, tuning = self._tuned(problem)
         else:
             ensemble = self.posterior_.ensemble.to(problem.prior.mean)
             problem, before = (
@@ -187,7 +205,7 @@ class EnsembleClassifier(Aftercare, ClassifierMixin, BaseEstimator):  # type: ig
         sampler = self._sampler()
         if self.particles <= problem.dim and not getattr(sampler, "informed", False):
             sampler = MeanField()
-        return self._learn(problem, sampler, None, fingerprint(X, y, sample_weight, before))
+        return self._learn((problem, tuning), sampler, fingerprint(X, y, sample_weight, before))
 
     def predict(self, X: Any) -> Array:
         """Return the most probable class of each row, (n,)."""
@@ -253,66 +271,3 @@ class EnsembleClassifier(Aftercare, ClassifierMixin, BaseEstimator):  # type: ig
     def _features(self, X: Any) -> Any:
         check_is_fitted(self)
         return validate_data(self, X, accept_sparse="csr", dtype=FLOATS, reset=False)
-
-    def _sampler(self) -> Sampler:
-        """Return the sampler object: the only place where a name is resolved."""
-        if not isinstance(self.sampler, str):
-            return self.sampler
-        if self.sampler not in BY_NAME:
-            raise ValueError(f"sampler is {self.sampler!r}; expected a sampler object or one of {', '.join(BY_NAME)}")
-        sampler: Sampler = BY_NAME[self.sampler]()
-        return sampler
-
-    def _problem(self, X: Any, y: Array, classes: Array, weights: Any, tuning: Tuning | None = None) -> Problem:
-        """Return the problem with the prior that the parameters describe; what is "auto" is 1, or what was chosen."""
-        precision = stated(self.prior_precision, "prior_precision")
-        intercept = stated(self.intercept_precision, "intercept_precision")
-        if not intercept > 0:
-            raise ValueError(f"intercept_precision is {intercept}; expected a positive number")
-        outputs = None if len(classes) == 2 else len(classes)
-        prior = weight_prior(X.shape[1], outputs, precision, self.prior_mean)
-        problem = Problem.create(
-            X, y, prior, intercept=1 / intercept if self.fit_intercept else None, weights=weights, classes=classes
-        )
-        return problem if tuning is None else with_variances(problem, self._groups(problem), tuning.variances)
-
-    def _groups(self, problem: Problem) -> Any:
-        linear = problem.model.map  # type: ignore[union-attr]
-        return groups_to_choose(linear, self.prior_precision, self.intercept_precision, self.prior_groups)
-
-    def _tuned(self, problem: Problem) -> Problem:
-        """Return the problem with the prior that "auto" chooses, if anything is."""
-        groups, self.tuning_ = self._groups(problem), None
-        if groups is not None:
-            problem, self.tuning_ = tune_prior(problem, groups)
-        return problem
-
-    def _warm_theta(self, problem: Problem, sampler: Sampler) -> Array | None:
-        """Return the particles of the fit before, if they fit this problem."""
-        if isinstance(sampler, FROM_PRIOR):
-            raise ValueError(f"{type(sampler).__name__} starts from the prior; use warm_start=False or Equilibrium()")
-        before: Posterior | None = getattr(self, "posterior_", None)
-        if before is None or not np.array_equal(self.classes_, np.asarray(problem.classes)):
-            return None
-        theta = before.theta
-        return theta if theta.shape == (self.particles, problem.dim) else None
-
-    def _learn(self, problem: Problem, sampler: Sampler, theta: Array | None, data: str) -> EnsembleClassifier:
-        seed, shown = self._seed(), self.progress
-        posterior = run(problem, sampler, particles=self.particles, seed=seed, theta=theta, progress=shown)
-        self.problem_ = problem
-        return self._remember(
-            polish(problem, replace(posterior, state=None), self.sweeps, seed=seed, progress=shown), data
-        )
-
-    def _seed(self) -> int:
-        seed = self.random_state
-        return int(seed if isinstance(seed, int | np.integer) else check_random_state(seed).randint(2**31 - 1))
-
-    def _remember(self, posterior: Posterior, data: str | None) -> EnsembleClassifier:
-        self.posterior_ = posterior
-        self._trust = self._evidence = None
-        self.classes_ = np.asarray(posterior.classes)
-        self.n_iter_ = posterior.info.steps
-        self.fingerprint_ = data
-        return self

@@ -16,6 +16,7 @@ import numpy as np
 
 from enkbayes.arrays import to_numpy
 from enkbayes.complement import Complement, Frame
+from enkbayes.containers import Tensors
 from enkbayes.empirical_bayes import Tuning
 from enkbayes.ensemble import AffineEnsemble
 from enkbayes.evidence import Evidence
@@ -32,8 +33,6 @@ SAMPLERS = {kind.__name__: kind for kind in BY_NAME.values()}
 LONGEST_LABEL = 10_000
 RECORDS: dict[str, Any] = {"trust": Trust, "evidence": Evidence, "tuning": Tuning}
 FITTED = "fitted."  # prefix of the tensors of the Gaussian that polished particles came from
-
-Tensors = dict[str, np.ndarray[Any, Any]]
 
 
 @dataclass(frozen=True, eq=False)

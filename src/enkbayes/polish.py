@@ -28,7 +28,8 @@ from typing import Any
 
 import numpy as np
 
-from enkbayes.arrays import Array, like, take_rows, to_numpy
+from enkbayes.arrays import Array, like, to_numpy
+from enkbayes.distributed import some_rows
 from enkbayes.ensemble import AffineEnsemble
 from enkbayes.importance import log_ratio, log_weights
 from enkbayes.logits import LinearLogits
@@ -242,7 +243,7 @@ def closed_form_wins(problem: Problem, posterior: Posterior) -> bool:
     outputs = problem.likelihood.outputs or 2
     count = min(problem.size, max(ROWS * 200 * 2 // (posterior.ensemble.size * outputs), 50))
     rng = np.random.default_rng(0)
-    known, here, there = (take_rows(problem.model.features, rng.permutation(problem.size)[:count]) for _ in range(3))
+    known, here, there = (some_rows(problem.model, rng.permutation(problem.size)[:count]) for _ in range(3))
     squares, noise = 0.0, 0.0
     for features in (known, known + here - there):
         p = to_numpy(posterior.sample_proba(features))

@@ -5,13 +5,16 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from enkbayes.arrays import Array, all_finite, to_numpy
+from enkbayes.checkpoints import Checkpoint, Keeper
 from enkbayes.logits import LinearLogits
 from enkbayes.moments import Diverged
 from enkbayes.posterior import Info, Posterior
@@ -85,6 +88,7 @@ def run(
     state: State | None = None,
     progress: bool = False,
     callback: Callable[[State], Any] | None = None,
+    checkpoint: Checkpoint | str | Path | None = None,
 ) -> Posterior:
     """Run a sampler to its end and return the posterior; warns when it did not converge.
 
@@ -94,6 +98,10 @@ def run(
         Show a progress bar.
     callback : callable, optional
         Called with every state; the run stops when it returns True.
+    checkpoint : str, Path or Checkpoint, optional
+        A file that keeps the run, written every few seconds and when the run is cut short (an interrupt, SIGTERM, a
+        lost process), removed when it ends. A run that finds its file goes on from it, and refuses that of another; see
+        `checkpoints.py`.
 
     Examples
     --------
@@ -106,10 +114,19 @@ def run(
     """
     sampler = Equilibrium() if sampler is None else sampler
     started = time.perf_counter()
+    keeper = None if checkpoint is None else Keeper.create(checkpoint, problem, sampler)
+    if keeper is not None:
+        expected = particles if theta is None else len(theta)
+        state = keeper.found(seed, expected if state is None else None) or state
     states = iterate(problem, sampler, particles=particles, seed=seed, theta=theta, state=state)
-    last, trace = next(states), []
-    with progress_bar(type(sampler).__name__, sampler.horizon, enabled=progress) as report:
+    with (
+        nullcontext() if keeper is None else keeper.watching(),
+        progress_bar(type(sampler).__name__, sampler.horizon, enabled=progress) as report,
+    ):
+        last, trace = next(states), []
         while True:
+            if keeper is not None:
+                keeper(last)
             report(last)
             trace.append((last.steps, last.residual, float(np.sum(to_numpy(last.ensemble.variances)))))
             if callback is not None and callback(last) is True:
@@ -120,6 +137,8 @@ def run(
             if following is None:
                 break
             last = following
+    if keeper is not None:
+        keeper.done()
     info = replace(_info(problem, sampler, last, time.perf_counter() - started), trace=_thinned(trace))
     if not info.converged:
         from sklearn.exceptions import ConvergenceWarning

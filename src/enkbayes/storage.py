@@ -10,76 +10,45 @@ The header is described in `header.py`. A later format adds its upgrade to `UPGR
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
-import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save as to_bytes
-
-from enkbayes.header import FORMAT, Artefact, Tensors, decode, encode
+from enkbayes import containers
+from enkbayes.header import FORMAT, Artefact, decode, encode
 from enkbayes.records import typed
 
 UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
 """Format -> the function that turns its header into the next format's."""
 
-DTYPES = ("F32", "F64")
+KIND = "enkbayes"  # the name of the header in the file's metadata
 
 
 def write(artefact: Artefact, path: str | Path) -> None:
     """Write the file in one piece: either all of it appears under `path`, or nothing changes there."""
     header, tensors = encode(artefact)
+    path = Path(path)
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"the folder {path.parent} does not exist; create it before saving a model there")
     try:
-        text = json.dumps(header, allow_nan=False)
+        containers.write(path, KIND, header, tensors)
     except (TypeError, ValueError) as error:
         raise ValueError(
             f"the preprocessing cannot be written as JSON ({error}); use numbers, text, lists, dicts"
         ) from None
-    data = to_bytes(tensors, metadata={"enkbayes": text, "sha256": _checksum(text, tensors)})
-    path = Path(path)
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"the folder {path.parent} does not exist; create it before saving a model there")
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-    try:
-        with temporary.open("xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def read(path: str | Path) -> Artefact:
     """Return what the file holds; a ValueError says what is wrong with a file that is not in order."""
-    text, checksum, tensors = _open(path)
+    text, tensors, intact = containers.read(path, KIND, "a saved model")
     header = _header(path, text)
-    if checksum != _checksum(text, tensors):
+    if not intact:
         raise ValueError(f"{path} is damaged: its checksum does not fit its contents; write it again from the model")
     try:
         return decode(header, tensors)
     except (ValueError, TypeError, KeyError) as error:
         raise ValueError(f"{path} is not a valid model of format {FORMAT}: {error}") from None
-
-
-def _open(path: str | Path) -> tuple[str, str, Tensors]:
-    """Return header text, checksum and tensors; a foreign file is refused before its tensors are read."""
-    try:
-        with safe_open(str(path), framework="numpy") as file:
-            metadata = file.metadata() or {}
-            if not {"enkbayes", "sha256"} <= metadata.keys():
-                raise ValueError(f"{path} is a safetensors file, but not one of enkbayes; expected a saved model")
-            names = list(file.keys())
-            for name in names:
-                if (dtype := file.get_slice(name).get_dtype()) not in DTYPES:
-                    raise ValueError(f"{path} has a tensor {name} of dtype {dtype}; expected F32 or F64")
-            return metadata["enkbayes"], metadata["sha256"], {name: file.get_tensor(name) for name in names}
-    except SafetensorError as error:
-        raise ValueError(f"{path} is damaged or not a safetensors file ({error}); expected a saved model") from None
 
 
 def _header(path: str | Path, text: str) -> dict[str, Any]:
@@ -100,11 +69,3 @@ def _header(path: str | Path, text: str) -> dict[str, Any]:
             raise ValueError(f"{path} has the unknown format {version}; expected 1 to {FORMAT}")
         header = UPGRADES[old](header)
     return dict(header)
-
-
-def _checksum(text: str, tensors: Tensors) -> str:
-    digest = hashlib.sha256(text.encode())
-    for name in sorted(tensors):
-        digest.update(f"{name} {tensors[name].dtype} {tensors[name].shape};".encode())
-        digest.update(tensors[name].tobytes())
-    return digest.hexdigest()

@@ -65,7 +65,7 @@ def test_without_torchrun_there_is_one_process(monkeypatch):
 
 def test_shards_need_linear_logits_and_have_no_batches(monkeypatch):
     features, labels, _ = worker.data("binary")
-    monkeypatch.setattr(distributed, "_gather", lambda thing, _: [thing, thing])
+    monkeypatch.setattr(distributed, "gather", lambda thing, _: [thing, thing])
     sharded = distributed.shard(eb.Problem.create(features, labels))
     assert sharded.size == 400
     with pytest.raises(ValueError, match="each process holds a part"):

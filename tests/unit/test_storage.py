@@ -13,6 +13,7 @@ from sklearn.preprocessing import StandardScaler
 
 import enkbayes as eb
 from enkbayes import storage
+from enkbayes.containers import checksum
 from enkbayes.fingerprint import fingerprint
 
 
@@ -43,8 +44,8 @@ def rewrite(path, edit, *, tensors=None, seal=True):
     edit(header)
     arrays = load_file(path) | (tensors or {})
     text = json.dumps(header)
-    checksum = storage._checksum(text, arrays) if seal else metadata["sha256"]
-    save_file(arrays, path, metadata={"enkbayes": text, "sha256": checksum})
+    sha256 = checksum(text, arrays) if seal else metadata["sha256"]
+    save_file(arrays, path, metadata={"enkbayes": text, "sha256": sha256})
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from enkbayes.cli.demo import demo
 from enkbayes.cli.evaluate import evaluate
 from enkbayes.cli.fit import fit
 from enkbayes.cli.predict import predict
+from enkbayes.cli.processes import started
 from enkbayes.cli.reproduce import reproduce
 
 # typer exports the errors of single options, not the class of all usage errors they come from
@@ -33,7 +34,8 @@ class OneSentenceGroup(TyperGroup):
             context: Any = getattr(error, "ctx", None)
             where = context.command_path if context else "enkbayes"
             sentence = error.format_message().rstrip(".?")  # type: ignore[attr-defined]
-            sys.stderr.write(f"error: {sentence}; see {where} --help\n")
+            if started()[0] == 0:  # all processes are given the same words
+                sys.stderr.write(f"error: {sentence}; see {where} --help\n")
             code = 2
         return sys.exit(code or 0) if standalone_mode else code
 

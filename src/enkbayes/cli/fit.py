@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import sys
 import time
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import numpy as np
 import typer
 
 from enkbayes.cli.console import AsJson, Quiet, Speech, text, warnings_as_notes
+from enkbayes.cli.processes import LazyFeatures, Processes, part_of, together
+from enkbayes.processes import first, told
 
 if TYPE_CHECKING:
     from enkbayes.estimators import EnsembleClassifier
-    from enkbayes.tables import Preprocessing
+    from enkbayes.tables import Preprocessing, Table
 
 
 class SamplerName(StrEnum):
@@ -41,6 +45,9 @@ def fit(
     seed: Annotated[int, typer.Option(min=0, help="Same seed, same model.")] = 0,
     report: Annotated[Path | None, typer.Option(help="Write a trust report, NAME.html, with 5 more fits.")] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Exit with code 3 if the verdict is: do not trust.")] = False,
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="Keep the run in this file; the same command goes on from it.")
+    ] = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -48,51 +55,129 @@ def fit(
 
     Numbers are standardised and missing ones imputed by the median; text becomes one feature for each category. The
     model file remembers all of it.
+
+    Under torchrun (torchrun --nproc-per-node 2 -m enkbayes fit ...) each process keeps its share of the rows.
     """
     from enkbayes.estimators import EnsembleClassifier
-    from enkbayes.tables import Preprocessing, check_classes, check_folder, class_labels, read
     from enkbayes.trust import BAD
 
-    started, speech = time.perf_counter(), Speech(as_json, quiet)
-    if out.suffix != ".safetensors":
-        raise ValueError(f"the model file is {out}; expected a name that ends in .safetensors")
-    check_folder(out)
-    _check_report(report)
-    table = read(train)
-    labels = class_labels(table, target)
-    check_classes(labels, target)
-    preprocessing = Preprocessing.fit(table, target)
-    classifier = EnsembleClassifier(
-        sampler=sampler.value,
-        particles=particles,
-        prior_precision=_precision(prior_precision),
-        random_state=seed,
-        progress=speech.lively,
-        sweeps=sweeps,
-    )
-    features = preprocessing.transform(table)
-    with warnings_as_notes(speech):
-        classifier.fit(features, labels)
-    trust, _ = classifier.trust_, classifier.evidence_  # both are kept in the file
+    begin = time.perf_counter()
+    with together(checkpoint) as processes:
+        speech = Speech(as_json, quiet or not processes.leads)
+        classifier = EnsembleClassifier(
+            sampler=sampler.value,
+            particles=particles,
+            random_state=seed,
+            progress=speech.lively,
+            sweeps=sweeps,
+        )
+        with told():
+            classifier.set_params(prior_precision=_precision(prior_precision))
+            if processes.leads:
+                _check_files(out, report, checkpoint)
+            data = TrainingData.load(train, target)
+        data = data.agreed()
+        with warnings_as_notes(speech):
+            _learn(classifier, data, processes, checkpoint)
+        trust, _ = classifier.trust_, classifier.evidence_  # both are kept in the file
+        with told():
+            if processes.leads:
+                _save(classifier, data, out, whole=processes.count == 1)
+        if checkpoint is not None:
+            checkpoint.unlink(missing_ok=True)
+    if processes.leads:
+        facts = _facts(classifier, data.preprocessing, data.table.rows) | {
+            "trust": trust.to_json() | {"sentence": trust.sentence},
+            "seconds": time.perf_counter() - begin,
+            "file": str(out),
+        }
+        if report is not None:
+            facts["report"] = str(_write_report(report, classifier, data, f"{train.name}: {target}"))
+        _tell(speech, data.preprocessing, f"enkbayes fit {train}", facts)
+    if strict and trust.verdict == BAD:
+        if processes.leads:
+            sys.stderr.write(f"do not trust: {trust.sentence}; {out} is written all the same\n")
+        raise typer.Exit(3)
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingData:
+    """A table with classes, and the features that it makes."""
+
+    table: Table
+    labels: Any
+    preprocessing: Preprocessing
+
+    @classmethod
+    def load(cls, path: Path, target: str) -> TrainingData:
+        """Read a file; every process reads all of it, so that all make the same features."""
+        from enkbayes.tables import Preprocessing, check_classes, class_labels, read
+
+        table = read(path)
+        labels = class_labels(table, target)
+        check_classes(labels, target)
+        return cls(table, labels, Preprocessing.fit(table, target))
+
+    def agreed(self) -> TrainingData:
+        """Return the data with the preprocessing of the first process; refuse when a process has read another table."""
+        rows, preprocessing = first((self.table.rows, self.preprocessing))
+        with told():
+            if rows != self.table.rows or preprocessing.features != self.preprocessing.features:
+                here, there = (len(made.features) for made in (self.preprocessing, preprocessing))
+                raise ValueError(
+                    f"the table has {self.table.rows:,} rows and {here} features here, {rows:,} and {there} for "
+                    "the first process; expected the same file everywhere"
+                )
+        return replace(self, preprocessing=preprocessing)
+
+    def features(self, rows: slice | None = None) -> Any:
+        """Return the features (n, D) of some or all rows."""
+        return self.preprocessing.transform(self.table if rows is None else part_of(self.table, rows))
+
+
+def _learn(classifier: EnsembleClassifier, data: TrainingData, processes: Processes, path: Path | None) -> None:
+    """Fit the classifier, in one process or on shares of the rows."""
+    from enkbayes.checkpoints import Checkpoint
+
+    kept = None if path is None else Checkpoint(path, keep=True)  # until the model is written
+    if processes.count == 1:
+        classifier.fit(data.features(), data.labels, checkpoint=kept)
+        return
+    tuning, rows = None, processes.share(data.table.rows)
+    if classifier.prior_precision == "auto":  # looks at all rows, so each process does the same at the same time
+        tuning = first(classifier.tune(data.features(), data.labels))
+    classes = np.unique(data.labels)
+    classifier.fit_shard(data.features(rows), data.labels[rows], classes=classes, tuning=tuning, checkpoint=kept)
+
+
+def _save(classifier: EnsembleClassifier, data: TrainingData, out: Path, *, whole: bool) -> None:
+    """Write the model; where nobody had all rows, their fingerprint is found now."""
+    from enkbayes.fingerprint import fingerprint
+
+    if not whole:
+        classifier.fingerprint_ = fingerprint(LazyFeatures(data.table, data.preprocessing), data.labels)
     # whether someone watched is no property of the model
-    classifier.set_params(progress=False).save(out, preprocessing=preprocessing.to_json())
+    classifier.set_params(progress=False).save(out, preprocessing=data.preprocessing.to_json())
+
+
+def _tell(speech: Speech, preprocessing: Preprocessing, title: str, facts: dict[str, Any]) -> None:
     for name, reason in preprocessing.left_out:
         speech.note(f"column {name!r} {reason}; it is left out")
     for note in preprocessing.notes:
         speech.note(note)
-    facts = _facts(classifier, preprocessing, table.rows) | {
-        "trust": trust.to_json() | {"sentence": trust.sentence},
-        "seconds": time.perf_counter() - started,
-        "file": str(out),
-    }
-    if report is not None:
-        facts["report"] = str(
-            _write_report(report, classifier, features, labels, f"{train.name}: {target}", preprocessing)
-        )
-    speech.result(f"enkbayes fit {train}", facts, _shown(facts))
-    if strict and trust.verdict == BAD:
-        sys.stderr.write(f"do not trust: {trust.sentence}; {out} is written all the same\n")
-        raise typer.Exit(3)
+    speech.result(title, facts, _shown(facts))
+
+
+def _check_files(out: Path, report: Path | None, checkpoint: Path | None) -> None:
+    """Say before the fit what would keep its files from being written."""
+    from enkbayes.tables import check_folder
+
+    if out.suffix != ".safetensors":
+        raise ValueError(f"the model file is {out}; expected a name that ends in .safetensors")
+    check_folder(out)
+    if checkpoint is not None and checkpoint.absolute() == out.absolute():
+        raise ValueError(f"model and checkpoint are both {out}; expected two files")
+    _check_report(report)
 
 
 def _check_report(path: Path | None) -> None:
@@ -108,13 +193,14 @@ def _check_report(path: Path | None) -> None:
     require_report()
 
 
-def _write_report(
-    path: Path, classifier: EnsembleClassifier, features: Any, labels: Any, title: str, preprocessing: Preprocessing
-) -> Path:
+def _write_report(path: Path, classifier: EnsembleClassifier, data: TrainingData, title: str) -> Path:
+    """Write the trust report, which looks at all rows in this process."""
     from enkbayes.report import trust_page
     from enkbayes.tables import replacing
 
-    page = trust_page(classifier, features, labels, title=title, feature_names=preprocessing.features)
+    features, labels = data.features(), data.labels
+    classifier.problem_ = classifier.problem_of(features, labels)
+    page = trust_page(classifier, features, labels, title=title, feature_names=data.preprocessing.features)
     with replacing(path) as draft:
         draft.write_text(page, encoding="utf-8")
     return path
