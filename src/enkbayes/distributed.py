@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -48,6 +48,7 @@ WHOLE = "this needs all rows in one process, and each process holds a part; do i
 class ShardedLogits(LinearLogits):
     """The logits of all shards. This process reads its own, `shard`; sums are those of all processes."""
 
+    single: ClassVar[bool] = False  # in double precision it does not show how the rows are shared out
     shard: LinearLogits
     group: Any = None
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import scipy.sparse
@@ -105,6 +105,7 @@ class LinearLogits:
     The features are never copied: they are read `chunk` rows at a time, so memory is O(chunk (J + r)) for any N.
     """
 
+    single: ClassVar[bool] = True  # whether products may be taken in float32
     features: Array
     map: LinearMap
     chunk: int

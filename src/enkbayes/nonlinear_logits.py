@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
+from typing import ClassVar
 
 from enkbayes.arrays import Array, like, namespace
 from enkbayes.ensemble import AffineEnsemble
@@ -25,6 +26,7 @@ class NonlinearLogits:
     logits are close to linear over the ensemble's spread; `nonlinearity` measures it.
     """
 
+    single: ClassVar[bool] = False  # the precision is that of the function
     logits: Callable[[Array], Array]
     jacobian: Callable[[Array, Array], Array] | None
     outputs: int | None

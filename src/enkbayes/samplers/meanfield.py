@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
@@ -60,6 +60,8 @@ class MeanField:
         Largest number of evaluations, rejected trial steps included.
     rank : int, optional
         Number of directions in which a structured covariance is free.
+    float32 : bool
+        Take products of large problems in float32 on the way, as in `Equilibrium`.
 
     Examples
     --------
@@ -74,6 +76,7 @@ class MeanField:
     tol: float = 1e-6
     max_steps: int = 200
     rank: int | None = None
+    float32: bool = field(default=True, repr=False)
 
     def __post_init__(self) -> None:
         check_tolerance(self.tol)
@@ -92,7 +95,7 @@ class MeanField:
         if ensemble.rank < problem.dim:
             points = standard_points(ensemble.size, problem.dim, np.random.default_rng((seed, 0)))
             ensemble = AffineEnsemble(ensemble.mean, problem.prior.dense_root, like(points, ensemble.mean))
-        single = worth_single(problem, ensemble)
+        single = self.float32 and worth_single(problem, ensemble)
         return self._approach(problem, State(ensemble, seed, blend=1.0), newton.begin(problem, ensemble, single=single))
 
     def _approach(self, problem: Problem, state: State, point: newton.Newton) -> State:

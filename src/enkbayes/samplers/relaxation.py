@@ -146,9 +146,10 @@ def frame_map(new: Moments) -> tuple[Array, Array]:
 
 
 def worth_single(problem: Problem, ensemble: AffineEnsemble) -> bool:
-    """Tell whether products in float32 save anything worth mentioning: large problems in double precision."""
+    """Tell whether products in float32 are possible and save anything worth mentioning: large problems in double."""
     double = ensemble.mean.dtype == namespace(ensemble.mean).float64
-    return double and problem.size * ensemble.rank * max(ensemble.rank, ensemble.size) > LARGE
+    work = problem.size * ensemble.rank * max(ensemble.rank, ensemble.size)
+    return double and problem.model.single and work > LARGE
 
 
 def evaluate(
