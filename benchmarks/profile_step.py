@@ -1,0 +1,146 @@
+"""What each change bought: the fit of the image scale (N 10,000, D 256, J 600) with one of them taken away at a time.
+
+    python benchmarks/profile_step.py        # writes benchmarks/results/profile.json
+
+Variants take turns in one run with one BLAS thread; the ratio to the whole is that of the medians. And where the time
+of a fit goes, by function, from cProfile.
+"""
+
+from __future__ import annotations
+
+import cProfile
+import json
+import platform
+import pstats
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import scipy.special
+from speed import PRIOR, logistic, network
+from threadpoolctl import threadpool_limits
+
+import enkbayes as eb
+from enkbayes import expectations
+from enkbayes.likelihoods import bernoulli
+from enkbayes.logits import LinearLogits
+from enkbayes.moments import Moments
+from enkbayes.samplers import relaxation
+from enkbayes.samplers.equilibrium import Equilibrium
+
+RESULTS = Path(__file__).parent / "results" / "profile.json"
+REPETITIONS = 7
+
+
+@contextmanager
+def everything() -> Iterator[None]:
+    yield
+
+
+@contextmanager
+def no_newton() -> Iterator[None]:
+    """Start the relaxation from the prior ensemble."""
+
+    def settle(self: Equilibrium, problem: Any, state: Any, point: Any) -> Any:
+        return self._settle(problem, state, point.ensemble, single=point.single)
+
+    with patch.object(Equilibrium, "_approach", settle):
+        yield
+
+
+@contextmanager
+def double() -> Iterator[None]:
+    with patch.object(relaxation, "LARGE", np.inf):
+        yield
+
+
+@contextmanager
+def in_the_basis() -> Iterator[None]:
+    """Take the logits of the basis first, and the particles' from them."""
+
+    def moments(self: LinearLogits, ensemble: Any, likelihood: Any, *rest: Any, single: bool = False) -> Moments:
+        return self._in_basis(ensemble, likelihood, *rest)
+
+    with patch.object(LinearLogits, "moments", moments):
+        yield
+
+
+@contextmanager
+def expit() -> Iterator[None]:
+    """Average scipy's expit and y (1 - y)."""
+
+    def averages(z: Any) -> Any:
+        y = scipy.special.expit(z)
+        return y.mean(axis=1), (y * (1 - y)).mean(axis=1)
+
+    with patch.object(bernoulli, "logistic_averages", averages):
+        yield
+
+
+@contextmanager
+def spectra() -> Iterator[None]:
+    """Take residual, determinant and smallest eigenvalue from eigendecompositions."""
+
+    def residual(self: Moments) -> float:
+        w, _ = self.spectrum
+        return float(np.sqrt((np.sum(self.g**2) + np.sum((1 - w) ** 2) / 2) / len(self.g)))
+
+    def log_det(prior: Moments) -> float:
+        return float(np.sum(np.log(prior.spectrum[0])))
+
+    with patch.object(Moments, "residual", property(residual)), patch.object(relaxation, "_log_det", log_det):
+        yield
+
+
+@contextmanager
+def mixture() -> Iterator[None]:
+    """Take Gaussian expectations by the scale mixture, however narrow the logits."""
+    with patch.object(expectations, "NARROW", -1.0):
+        yield
+
+
+VARIANTS: dict[str, Callable[[], Any]] = {
+    "everything": everything,
+    "without Newton's start": no_newton,
+    "without float32": double,
+    "logits of the basis, in float64": in_the_basis,
+    "scipy's expit": expit,
+    "eigendecompositions for residual and determinant": spectra,
+    "scale mixture for narrow logits": mixture,
+}
+
+
+def main() -> None:
+    features = network(10_000, 256)
+    problem = eb.Problem.create(features, logistic(features, 0), PRIOR)
+    times: dict[str, list[float]] = {name: [] for name in VARIANTS}
+    steps: dict[str, int] = {}
+    with threadpool_limits(1):
+        for _ in range(REPETITIONS):
+            for name, variant in VARIANTS.items():
+                with variant():
+                    started = time.perf_counter()
+                    posterior = eb.run(problem, eb.Equilibrium(tol=1e-3), particles=600)
+                    times[name].append(time.perf_counter() - started)
+                    steps[name] = posterior.info.steps
+        profile = cProfile.Profile()
+        profile.runcall(eb.run, problem, eb.Equilibrium(tol=1e-3), particles=600)
+    medians = {name: float(np.median(values)) for name, values in times.items()}
+    whole = medians["everything"]
+    table = {name: {"ratio": m / whole, "seconds": m, "steps": steps[name]} for name, m in medians.items()}
+    for name, row in table.items():
+        print(f"{name:50s} {row['ratio']:6.2f} {row['steps']:4d} steps")
+    stats: Any = pstats.Stats(profile)
+    own = sorted(((v[2], f"{Path(k[0]).name}:{k[2]}") for k, v in stats.stats.items()), reverse=True)[:12]
+    shares = {name: seconds / stats.total_tt for seconds, name in own}
+    environment = {"python": platform.python_version(), "numpy": np.__version__, "threads": 1}
+    result = {"environment": environment, "variants": table, "shares of a fit": shares}
+    RESULTS.write_text(json.dumps(result, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
