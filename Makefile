@@ -5,7 +5,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --co
 SOURCES := pyproject.toml constraints.txt
 APT := $(if $(filter-out 0,$(shell id -u)),sudo -n) env DEBIAN_FRONTEND=noninteractive apt-get -qq
 
-.PHONY: demo test test-browser bench clean
+.PHONY: demo test test-browser bench bench-speed clean
 
 demo: .venv/.demo
 	$(BIN)/enkbayes demo --out demo
@@ -19,7 +19,13 @@ test: .venv/.test
 test-browser: .venv/.test .venv/.browser  # opens the report that `make test` wrote
 	$(BIN)/python -m pytest --quiet tests/browser
 
-bench: .venv/.test
+bench: .venv/.test .venv-peers/.ready  # everything that is measured; an hour or two on a quiet machine
+	$(BIN)/python benchmarks/speed.py
+	$(BIN)/python benchmarks/profile_step.py
+	$(BIN)/python benchmarks/scaling.py
+	$(BIN)/python benchmarks/streaming.py
+	$(BIN)/python benchmarks/big_heads.py
+	$(BIN)/python benchmarks/speed_page.py
 	$(BIN)/python benchmarks/step_control.py
 	$(BIN)/python benchmarks/sequential.py
 	$(BIN)/python benchmarks/predictive.py
@@ -27,8 +33,11 @@ bench: .venv/.test
 	$(BIN)/python benchmarks/empirical_bayes.py
 	$(BIN)/python benchmarks/compare_real.py
 
+bench-speed: .venv/.test .venv-peers/.ready  # the ratios to other libraries alone, half an hour
+	$(BIN)/python benchmarks/speed.py
+
 clean:
-	rm -rf .venv demo dist build .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-peers demo dist build .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv
@@ -48,4 +57,12 @@ clean:
 	$(INSTALL) --editable '.[browser]'
 	@command -v chromium >/dev/null || { $(APT) update && $(APT) install -y chromium; } >/dev/null 2>&1 || \
 	  { echo "The browser tests need chromium, which could not be installed here; install it and run make test-browser again." >&2; exit 1; }
+	@touch $@
+
+.venv-peers/.ready: constraints.txt  # other libraries, which never touch the package's own environment
+	@echo "Installing the libraries that enkbayes is compared with into .venv-peers (a few minutes, once) ..."
+	$(PYTHON) -m venv .venv-peers
+	.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
+	  torch laplace-torch==0.3 scikit-learn numpyro
+	.venv-peers/bin/python -m pip uninstall --quiet --yes torchvision  # built for another torch; nothing here needs it
 	@touch $@

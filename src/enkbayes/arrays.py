@@ -86,6 +86,17 @@ def take_rows(x: Array, rows: np.ndarray[Any, Any]) -> Array:
     return xp.take(x, like(rows, x, dtype=xp.int64), axis=0)
 
 
+def sum_dtype(x: Array) -> Any:
+    """Return the dtype in which sums over many chunks of data like `x` are kept: double precision where there is one.
+
+    >>> sum_dtype(np.zeros(3, dtype=np.float32)) == np.float64
+    True
+    """
+    xp = namespace(x)
+    everywhere = compat.is_numpy_namespace(xp) or (compat.is_torch_namespace(xp) and x.device.type != "mps")
+    return xp.float64 if everywhere else x.dtype
+
+
 def all_finite(x: Array, chunk: int = 65536) -> bool:
     """Tell whether every entry is finite, looking at `chunk` rows at a time."""
     if scipy.sparse.issparse(x):

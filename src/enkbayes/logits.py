@@ -11,7 +11,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 import scipy.sparse
 
-from enkbayes.arrays import Array, like, namespace, row_slices, take_rows
+from enkbayes.arrays import Array, like, namespace, row_slices, sum_dtype, take_rows
 from enkbayes.ensemble import AffineEnsemble
 from enkbayes.expectations import Averages, Expectation
 from enkbayes.likelihoods import Likelihood
@@ -151,7 +151,7 @@ class LinearLogits:
         """
         if ensemble.rank < self.dim or ensemble.complement is not None:
             return self._in_basis(ensemble, likelihood, expectation, targets, weights)
-        precise = ensemble.mean
+        precise, wide = ensemble.mean, sum_dtype(ensemble.mean)
         rough = namespace(precise).astype(precise[:0], namespace(precise).float32) if single else precise[:0]
         seen = _Seen(self.map, like(ensemble.theta.mT, rough), like(ensemble.mean, rough), like(ensemble.basis, rough))
 
@@ -160,9 +160,10 @@ class LinearLogits:
             loss, slope, curvature = seen.averages(expectation, likelihood, features, *observed)
             gradient = self.map.pull_back(features, slope[:, None, ...])[0, :]
             hessian = self.map.pull_back_curvature(features, curvature)
-            return Sums(tuple(like(x, precise) for x in (namespace(loss).sum(loss), gradient, hessian)))
+            return Sums(tuple(like(x, precise, dtype=wide) for x in (namespace(loss).sum(loss), gradient, hessian)))
 
-        loss, gradient, hessian = self.total(map(part, self.pieces(targets, weights))).parts
+        loss, *sums = self.total(map(part, self.pieces(targets, weights))).parts
+        gradient, hessian = (like(x, precise) for x in sums)
         basis = ensemble.basis
         return Moments(loss, basis.mT @ gradient, basis.mT @ (hessian @ basis))
 

@@ -1,0 +1,40 @@
+"""Write docs/speed.md from the results of speed.py, profile_step.py, streaming.py and big_heads.py.
+
+    python benchmarks/speed_page.py
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+HERE = Path(__file__).parent
+PAGE = HERE.parent / "docs" / "speed.md"
+
+
+def result(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((HERE / "results" / f"{name}.json").read_text(encoding="utf-8"))
+    return found
+
+
+def page() -> str:
+    """Return the page of the documentation that the results make."""
+    speed, profile, heads, streaming = (result(name) for name in ("speed", "profile", "big_heads", "streaming"))
+    peers = ", ".join(f"{name} {version}" for name, version in speed["environment"]["peers"].items())
+    template = jinja2.Template((HERE / "speed.md.jinja").read_text(encoding="utf-8"), keep_trailing_newline=True)
+    return template.render(
+        environment=speed["environment"],
+        peers=peers,
+        bars=[row for rows in speed["bars"].values() for row in rows],
+        variants={name: row for name, row in profile["variants"].items() if name != "everything"},
+        shares=profile["shares of a fit"],
+        heads={name: row for name, row in heads["cases"].items() if name != "exact"},
+        streaming=streaming["cases"],
+    )
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")

@@ -1,0 +1,26 @@
+"""Pages that show measurements say what the measurements say."""
+
+import json
+from pathlib import Path
+
+import scaling
+import speed_page
+
+ROOT = Path(scaling.__file__).parent.parent
+
+
+def test_the_page_of_the_cluster_is_made_of_the_results():
+    results = json.loads((ROOT / "benchmarks/results/scaling.json").read_text(encoding="utf-8"))
+    assert (ROOT / "docs/cluster.md").read_text(encoding="utf-8") == scaling.page(results)
+
+
+def test_the_page_of_speed_is_made_of_the_results():
+    assert (ROOT / "docs/speed.md").read_text(encoding="utf-8") == speed_page.page()
+
+
+def test_a_ring_sends_less_of_each_number_the_more_processes_there_are():
+    one = {"sums": 1.0, "decisions": 0.1}
+    parts = [scaling.predicted(one, 1_000, 100, p, 64_000) for p in (1, 2, 64)]
+    assert [part["sums"] for part in parts] == [64.0, 32.0, 1.0]
+    assert parts[0]["all-reduce"] == 0
+    assert parts[2]["all-reduce"] < 2 * parts[1]["all-reduce"] + 130 * scaling.LATENCY
