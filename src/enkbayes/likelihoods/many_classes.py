@@ -5,8 +5,8 @@ In a frame that all data share, the logits of a datum are
     z = zbar + right @ e,        e ~ N(0, diag(s) - E diag(shrink) E'),        E (K, r),
 
 with K large and r small. A root of the covariance costs r x r numbers a datum (see `narrowed`). Each datum takes a few
-antithetic pairs of points, its own ones, chosen by its own features: so the errors of different data are independent and
-average out in sums over data, while the same datum has the same points in every evaluation, in whatever chunk, stream or
+antithetic pairs of points, its own ones, chosen by its own features: so the errors of different data are independent
+and average out in sums over data, while a datum has the same points in every evaluation, in whatever chunk, stream or
 process it comes. The second-order terms of the averages, of which the expectations are known, are taken out of the
 noise (control variates): what is left to chance is of fourth order in the spread.
 
@@ -16,13 +16,14 @@ The curvature is Lambda = mean_q [diag(p_q) - p_q p_q'], used through its produc
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
 import scipy.sparse
 
-from enkbayes.arrays import Array, all_finite, epsilon, like, namespace, softmax
+from enkbayes.arrays import Array, all_finite, like, namespace, softmax
+from enkbayes.complement import narrowed
 from enkbayes.moments import Diverged
 
 MANY = 30  # classes from which this pays
@@ -43,6 +44,11 @@ class LogitLaw:
     E: Array
     shrink: Array
 
+    @cached_property
+    def columns(self) -> Array:
+        """The logits of the directions, right @ E (n, K, r)."""
+        return namespace(self.E).matmul(self.right, self.E)
+
     def deviations(self, xi: Array) -> Array:
         """Return draws of z - zbar (n, H, K), from standard normal xi (n, H, K + r)."""
         xp = namespace(xi)
@@ -51,7 +57,7 @@ class LogitLaw:
         e = narrowed(self.s, self.E, xp.maximum(self.shrink, none), xi[..., :K])
         if bool(xp.any(self.shrink < 0)):
             e = e + xp.matmul(xi[..., K:] * xp.sqrt(xp.maximum(-self.shrink, none)), self.E.mT)
-        return e @ self.right.mT
+        return _turned(e, self.right.mT)
 
     def products(self, x: Array) -> Array:
         """Return cov @ x (n, K) for x (n, K)."""
@@ -93,7 +99,7 @@ class SoftmaxAverages:
 
     def curvature_diagonal(self, right: Array) -> Array:
         """Return the diagonal (n, K) of right' Lambda right."""
-        seen = self.p @ right
+        seen = _turned(self.p, right)
         return self.pbar @ right**2 - namespace(seen).mean(seen * seen, axis=1)
 
 
@@ -122,8 +128,8 @@ def _second_order(law: LogitLaw, deviations: Array) -> tuple[Array, Array]:
     """Return what to add to the averages of log-sum-exp (n,) and of p (n, K): the expectation of their second-order
     terms, less the mean over the deviations (n, H, K).
 
-    With d_k = e_k - p'e these terms are sum_k p_k d_k^2 / 2 and p_k (d_k^2 - sum_j p_j d_j^2) / 2. They say less of wide
-    logits, so there they count less; any weight leaves the expectation as it is.
+    With d_k = e_k - p'e these terms are sum_k p_k d_k^2 / 2 and p_k (d_k^2 - sum_j p_j d_j^2) / 2. They say less of
+    wide logits, so there they count less; any weight leaves the expectation as it is.
     """
     xp = namespace(deviations)
     p = softmax(law.zbar)[0]
@@ -131,33 +137,12 @@ def _second_order(law: LogitLaw, deviations: Array) -> tuple[Array, Array]:
     found = xp.mean(d * d, axis=1)
     across = law.products(p)
     both = xp.sum(p * across, axis=-1, keepdims=True)
-    diagonal = law.s @ (law.right**2).mT - xp.sum(xp.matmul(law.right, law.E) ** 2 * law.shrink, axis=-1)
+    diagonal = law.s @ (law.right**2).mT - xp.matmul(law.columns**2, law.shrink)
     rest = diagonal - 2 * across + both - found
     value = xp.sum(p * rest, axis=-1) / 2
     spread = xp.sum(p * diagonal, axis=-1) - both[:, 0]
     weight = 1 / (1 + xp.maximum(spread, xp.zeros_like(spread))) ** 2
     return weight * value, weight[:, None] * p * (rest / 2 - value[:, None])
-
-
-def narrowed(s: Array, E: Array, shrink: Array, xi: Array) -> Array:
-    """Return draws (n, H, K) of N(0, diag(s) - E diag(shrink) E') from standard normal xi (n, H, K), for shrink >= 0.
-
-    With F = diag(s)^{-1/2} E diag(shrink)^{1/2} and A = I + chol(I - F'F) a root is diag(s)^{1/2} (I - F A^{-1} F'): its
-    product with its transpose is right because (A - I)(A - I)' = I - F'F. With r >= K the K x K factor is cheaper.
-    """
-    xp = namespace(s)
-    K, rank = E.shape[1:]
-    round_off = 8 * K * epsilon(E)
-    if rank >= K:
-        eye = xp.eye(K, dtype=E.dtype, device=E.device)
-        cov = ((1 + round_off) * s + xp.finfo(s.dtype).smallest_normal ** 0.5)[:, :, None] * eye
-        return xp.matmul(xi, xp.linalg.cholesky(cov - xp.matmul(E * shrink, E.mT)).mT)
-    root = xp.sqrt(xp.maximum(s, xp.full_like(s, xp.finfo(s.dtype).smallest_normal)))
-    F = E * xp.sqrt(shrink) / root[:, :, None]
-    eye = xp.eye(rank, dtype=E.dtype, device=E.device)
-    A = eye + xp.linalg.cholesky((1 + round_off) * eye - xp.matmul(F.mT, F))
-    inner = xp.linalg.solve(A, xp.matmul(F.mT, xi.mT))
-    return (xi - xp.matmul(F, inner).mT) * root[:, None, :]
 
 
 def own_numbers(features: Any, reference: Array) -> Array:
@@ -192,6 +177,12 @@ def own_points(reference: Array, numbers: Array, pairs: int, dim: int) -> Array:
 @lru_cache(maxsize=4)
 def _pool(dim: int) -> np.ndarray[Any, Any]:
     return np.random.default_rng(11).standard_normal((POOL, dim), dtype=np.float32)
+
+
+def _turned(x: Array, right: Array) -> Array:
+    """Return x @ right for x (n, H, K), in one product: n small ones are slower."""
+    xp = namespace(x)
+    return xp.reshape(xp.reshape(x, (-1, x.shape[-1])) @ right, x.shape)
 
 
 def _one_hot(targets: Array, reference: Array) -> Array:

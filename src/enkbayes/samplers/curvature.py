@@ -1,9 +1,9 @@
-"""What one pass over the data tells a structured law N(mean, cov): energy, gradient, and its averaged Hessian seen along
-a few directions and along the axes of the frame.
+"""What one pass over the data tells a structured law N(mean, cov): energy, gradient, and its averaged Hessian seen
+along a few directions and along the axes of the frame.
 
 The logits of a datum under the law have the covariance diag(s) - E diag(shrink) E' in the frame, s from the diagonal
-part alone and E the logits of the directions X = D^{-1/2} B. A few classes are averaged with a K x K covariance for each
-datum (`Categorical.gaussian_averages`); many classes without (`likelihoods/many_classes.py`).
+part alone and E the logits of the directions X = D^{-1/2} B. A few classes are averaged with a K x K covariance for
+each datum (`Categorical.gaussian_averages`); many classes without (`likelihoods/many_classes.py`).
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Law:
         """Return KL(law || N(0, I)) = (|mean|^2 + tr cov - P - log det cov) / 2, given the diagonal of cov."""
         xp = namespace(self.h)
         log_det = -float(xp.sum(xp.log1p(self.h))) - float(xp.sum(xp.log1p(self.beta2)))
-        return (float(xp.sum(self.mean**2)) + float(xp.sum(variances)) - log_det - self.mean.shape[0]) / 2
+        return (float(xp.sum(self.mean**2)) + float(xp.sum(variances)) - log_det - int(self.mean.shape[0])) / 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,7 +109,7 @@ def read(problem: Problem, frame: Frame, law: Law, *, spread: bool = True, produ
             averages = gaussian_averages(logits, targets, own_numbers(features, zbar))
         else:
             averages = point_averages(zbar, targets)
-        return _of_many(frame, averages, xp.matmul(frame.right, logits.E), whitened, weights, products)
+        return _of_many(frame, averages, logits.columns, whitened, weights, products)
 
     rows = min(ROWS, max(1, ENTRIES // (K * max(16, X.shape[1]))))
     total: Sums = model.total(map(part, _grouped(model.pieces(problem.targets, problem.weights), rows)))

@@ -35,9 +35,10 @@ from enkbayes.problem import Problem
 from enkbayes.samplers.curvature import Law, Reading, fitted_frame, read
 
 ROTATED = 4096  # features up to which the frame is made of eigenvectors; beyond, it is the features' own
-NEAR = 1e-2  # mean distance of a parameter from its most probable value, in posterior sds, at which the search begins
-POWER_STEPS = 3  # products with the Hessian that find its leading directions
-REFINING = 2  # the same when they are looked for again
+LONG = 20000  # parameters from which passes over the data are dear: fewer of them find the start and the directions
+NEAR = 1e-2  # mean distance of a parameter from its most probable value, in posterior sds, that is then near enough
+POWER_STEPS = 4  # products with the Hessian that find its leading directions
+DEAR_STEPS = (3, 2)  # the same for a long law, at the most probable parameters and again at the law
 DEPTH = 5  # earlier steps that the acceleration remembers
 SUFFICIENT = 0.1  # part of the predicted decrease of energy that a step must deliver unless it lowers the residual
 SMALLEST_TAU = 1e-3
@@ -115,18 +116,18 @@ def fits(problem: Problem) -> bool:
 
 
 def start(problem: Problem, rank: int, seed: int) -> Point:
-    """Return the point at the Laplace approximation: the parameters near the most probable ones and the curvature there.
+    """Return the point at the Laplace approximation: the most probable parameters and the curvature there.
 
-    The mean is solved for afterwards, so "near" is enough.
+    The mean is solved for afterwards, so a long one need only be near.
     """
-    theta = map_estimate(problem, tol=NEAR * problem.dim**0.5).theta
+    theta = map_estimate(problem, tol=NEAR * problem.dim**0.5 if problem.dim >= LONG else 1e-4).theta
     frame = fitted_frame(problem, theta, ROTATED)
     xp = namespace(theta)
     mean = frame.coordinates((theta - problem.prior.mean)[None, :])[0, :]
-    block = np.random.default_rng((seed, 6)).standard_normal((problem.dim, min(rank, problem.dim)), dtype=np.float32)
-    X, _ = _factor(like(block, theta))
+    block = np.random.default_rng((seed, 6)).standard_normal((min(rank, problem.dim), problem.dim), dtype=np.float32)
+    X, _ = _factor(frame.coordinates(problem.prior.scale(like(block, theta))).mT)
     law = Law(mean, xp.zeros_like(mean), X, xp.zeros_like(X[0, :]))
-    for _ in range(POWER_STEPS):
+    for _ in range(DEAR_STEPS[0] if problem.dim >= LONG else POWER_STEPS):
         law = _leading(mean, read(problem, frame, law, spread=False, products=True))
     return evaluate(problem, frame, law)
 
@@ -134,7 +135,7 @@ def start(problem: Problem, rank: int, seed: int) -> Point:
 def search(problem: Problem, point: Point) -> Point:
     """Return the point with the leading directions of the Hessian at its law."""
     law = point.law
-    for _ in range(REFINING):
+    for _ in range(DEAR_STEPS[1] if problem.dim >= LONG else POWER_STEPS):
         law = _leading(law.mean, read(problem, point.frame, law, products=True))
     return replace(evaluate(problem, point.frame, law), tau=point.tau, searches=point.searches + 1)
 
@@ -255,8 +256,19 @@ def _diagonal(x: Array) -> Array:
 
 
 def _factor(X: Array) -> tuple[Array, Array]:
-    """Return orthonormal U (P, c) and lam (c,), descending, with X X' = U diag(lam) U'."""
+    """Return orthonormal U (P, c) and lam (c,), descending, with X X' = U diag(lam) U'; a long X loses the columns that
+    are combinations of others.
+
+    A long X is factored through X'X, twice since once leaves U orthogonal to the square root of round-off only.
+    """
     xp = namespace(X)
-    Q, R = xp.linalg.qr(X)
-    u, s, _ = xp.linalg.svd(R, full_matrices=False)
-    return Q @ u, s * s
+    if X.shape[0] < LONG:
+        Q, R = xp.linalg.qr(X)
+        u, s, _ = xp.linalg.svd(R, full_matrices=False)
+        return Q @ u, s * s
+    lam, V = xp.linalg.eigh(symmetric(X.mT @ X))
+    keep = int(xp.sum(xp.astype(lam > xp.max(lam) * (100 * epsilon(lam)), xp.int64)))
+    lam, V = xp.flip(lam)[:keep], xp.flip(V, axis=1)[:, :keep]
+    U = X @ (V / xp.sqrt(lam))
+    w, R = xp.linalg.eigh(symmetric(U.mT @ U))
+    return U @ ((R / xp.sqrt(w)) @ R.mT), lam
