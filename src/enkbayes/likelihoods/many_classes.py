@@ -27,7 +27,7 @@ from enkbayes.complement import narrowed
 from enkbayes.moments import Diverged
 
 MANY = 30  # classes from which this pays
-PAIRS = 8  # antithetic pairs of points for each datum
+PAIRS = 16  # antithetic pairs of points for each datum
 POOL = 4096  # points from which the data choose
 COLUMNS = 32  # features that decide on the choice
 

@@ -40,6 +40,8 @@ NEAR = 1e-2  # mean distance of a parameter from its most probable value, in pos
 POWER_STEPS = 4  # products with the Hessian that find its leading directions
 DEAR_STEPS = (3, 2)  # the same for a long law, at the most probable parameters and again at the law
 DEPTH = 5  # earlier steps that the acceleration remembers
+RIDGE = 1e-3  # of the least squares of the acceleration, relative to their trace
+SLACK = 2.0  # growth of the residual that an accelerated step may cause
 SUFFICIENT = 0.1  # part of the predicted decrease of energy that a step must deliver unless it lowers the residual
 SMALLEST_TAU = 1e-3
 
@@ -164,10 +166,7 @@ def advance(problem: Problem, point: Point) -> Point:
         trial = evaluate(problem, point.frame, law)
     except Diverged:
         trial = None
-    predicted = point.tau * point.residual**2 * problem.dim
-    if trial is None or not (
-        trial.residual < point.residual or trial.free_energy < point.free_energy - SUFFICIENT * predicted
-    ):
+    if trial is None or not (_closer if accelerated else _better)(point, trial):
         return replace(point, tau=point.tau / 2) if accelerated is None else replace(point, history=())
     xp, old = namespace(law.mean), point.law
     moved = Move(law.mean - old.mean, xp.log1p(law.h) - xp.log1p(old.h), _diagonal(law.beta2))
@@ -176,6 +175,19 @@ def advance(problem: Problem, point: Point) -> Point:
     history = (*((a.turned(turn), b.turned(turn)) for a, b in point.history[1 - DEPTH :]), (moved, changed))
     tau = min(1.0, 1.2 * point.tau) if accelerated is None else point.tau
     return replace(trial, tau=tau, searches=point.searches, history=history)
+
+
+def _better(old: Point, new: Point) -> bool:
+    """Tell whether a plain step is taken: it must lower the residual or the energy."""
+    predicted = old.tau * old.residual**2 * int(old.h.shape[0])
+    return new.residual < old.residual or new.free_energy < old.free_energy - SUFFICIENT * predicted
+
+
+def _closer(old: Point, new: Point) -> bool:
+    """Tell whether an accelerated step is taken. The equilibrium of a structured law is no minimum of the energy, which
+    could lead it away; the residual, on the other hand, may rise for a step or two.
+    """
+    return new.residual < SLACK * old.residual
 
 
 def _plain(point: Point) -> tuple[Law, Array]:
@@ -194,7 +206,7 @@ def _accelerated(point: Point) -> tuple[Law, Array] | None:
     force = point.force()
     gram = np.asarray([[point.dot(a, b) for _, b in point.history] for _, a in point.history])
     right = np.asarray([point.dot(df, force) for _, df in point.history])
-    gamma = np.linalg.lstsq(gram + 1e-8 * np.trace(gram) * np.eye(len(gram)), right, rcond=None)[0]
+    gamma = np.linalg.lstsq(gram + RIDGE * np.trace(gram) * np.eye(len(gram)), right, rcond=None)[0]
     move = force * tau
     for weight, (dx, df) in zip(gamma, point.history, strict=True):
         move = move - (dx + df * tau) * float(weight)
