@@ -9,6 +9,7 @@ import enkbayes as eb
 from enkbayes.complement import narrowed
 from enkbayes.likelihoods import Categorical, many_classes
 from enkbayes.samplers import curvature, structured
+from enkbayes.streams import stream
 
 RNG = np.random.default_rng(3)
 
@@ -214,3 +215,30 @@ def test_logit_columns_of_many_classes_have_the_covariance_of_the_law(head):
     for x, columns in zip(features, V, strict=False):
         phi = np.kron(x[:, None], np.eye(30))
         np.testing.assert_allclose(columns @ columns.T, phi.T @ posterior.cov @ phi, atol=1e-9)
+
+
+def test_torch_numpy_and_single_precision_agree(head):
+    torch = pytest.importorskip("torch")
+    features, labels = head
+    sampler = eb.MeanField(rank=4, tol=1e-2)
+
+    def found(rows):
+        return eb.run(eb.Problem.create(rows, labels, 1.0, classes=np.arange(30)), sampler, particles=5)
+
+    ours, theirs = found(features), found(torch.as_tensor(features))
+    assert isinstance(theirs.theta, torch.Tensor)
+    sds = np.sqrt(ours.ensemble.variances)
+    assert np.abs((np.asarray(theirs.mean) - ours.mean) / sds).max() < 1e-3
+    single = found(features.astype(np.float32))
+    assert single.theta.dtype == np.float32
+    assert np.sqrt(np.mean(((single.mean - ours.mean) / sds) ** 2)) < 0.03  # rounded features may choose other points
+    np.testing.assert_allclose(np.sqrt(single.ensemble.variances), sds, rtol=0.03)
+
+
+def test_rows_in_pieces_give_the_same_law(head):
+    features, labels = head
+    pieces = [(features[i : i + 90], labels[i : i + 90]) for i in range(0, 400, 90)]
+    sampler = eb.MeanField(rank=4, tol=1e-2)
+    one = eb.run(eb.Problem.create(features, labels, 1.0, classes=np.arange(30)), sampler, particles=5)
+    two = eb.run(stream(pieces, 1.0, classes=np.arange(30)), sampler, particles=5)
+    np.testing.assert_allclose(two.theta, one.theta, atol=1e-7)

@@ -12,9 +12,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import scipy.sparse
 
-from enkbayes.arrays import Array, namespace, symmetric
+from enkbayes.arrays import Array, like, namespace, symmetric
 from enkbayes.complement import Frame
 from enkbayes.gaussian import Gaussian
 from enkbayes.likelihoods import Categorical, Likelihood
@@ -211,7 +212,7 @@ def fitted_frame(problem: Problem, theta: Array, rotated: int) -> Frame:
 
     total: Sums = model.total(map(part, _grouped(model.pieces(problem.targets, problem.weights), ROWS)))
     gram, between = total.parts
-    Qa, Qb = xp.linalg.eigh(symmetric(gram))[1], xp.linalg.eigh(symmetric(between))[1]
+    Qa, Qb = (oriented(xp.linalg.eigh(symmetric(A))[1]) for A in (gram, between))
     left = plain.left @ Qa if plain.left.ndim == 2 else plain.left[:, None] * Qa
     return Frame(left, Qb, linear.intercept)
 
@@ -229,6 +230,14 @@ def _bends(
         return w * (1 - xp.sum(p * p, axis=1)), xp.sum(weighted, axis=0) * eye - p.mT @ weighted
     _, _, curvature = likelihood.gaussian_averages(zbar[:, 0], xp.zeros_like(sizes), targets)
     return w * curvature, xp.reshape(xp.sum(w * sizes * curvature), (1, 1))
+
+
+def oriented(columns: Array) -> Array:
+    """Return columns (P, c) with signs that do not hang on round-off, as those of eigenvectors do."""
+    xp = namespace(columns)
+    compass = np.random.default_rng(8).standard_normal(columns.shape[0], dtype=np.float32)
+    along = like(compass, columns) @ columns
+    return columns * xp.where(along < 0, -xp.ones_like(along), xp.ones_like(along))
 
 
 def _feature_root(prior: Gaussian, K: int) -> Array:

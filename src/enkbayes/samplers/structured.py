@@ -32,7 +32,7 @@ from enkbayes.logits import LinearLogits
 from enkbayes.map_estimate import map_estimate
 from enkbayes.moments import Diverged
 from enkbayes.problem import Problem
-from enkbayes.samplers.curvature import Law, Reading, fitted_frame, read
+from enkbayes.samplers.curvature import Law, Reading, fitted_frame, oriented, read
 
 ROTATED = 4096  # features up to which the frame is made of eigenvectors; beyond, it is the features' own
 LONG = 20000  # parameters from which passes over the data are dear: fewer of them find the start and the directions
@@ -222,7 +222,7 @@ def particles_of(problem: Problem, point: Point, particles: int, seed: int) -> A
     xp = namespace(mean)
     order = xp.argsort(law.beta2, descending=True)  # the directions that the data inform most come first
     B, tightening = xp.take(law.B, order, axis=1), xp.take(1 + law.beta2, order)
-    columns = law.root[:, None] * B / xp.sqrt(tightening)
+    columns = law.root[:, None] * oriented(B) / xp.sqrt(tightening)
     points = informed_points(particles, int(law.beta2.shape[0]), np.random.default_rng((seed, 0)))
     complement = Complement(frame, law.root**2, tightening, seed)
     return AffineEnsemble(mean, frame.parameters(columns.mT).mT, like(points, mean), complement)
