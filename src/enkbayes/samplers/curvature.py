@@ -212,7 +212,8 @@ def fitted_frame(problem: Problem, theta: Array, rotated: int) -> Frame:
 
     total: Sums = model.total(map(part, _grouped(model.pieces(problem.targets, problem.weights), ROWS)))
     gram, between = total.parts
-    Qa, Qb = (oriented(xp.linalg.eigh(symmetric(A))[1]) for A in (gram, between))
+    Qa = oriented(xp.linalg.eigh(symmetric(gram))[1])
+    Qb = eye if K == 1 else oriented(xp.linalg.eigh(symmetric(between))[1])
     left = plain.left @ Qa if plain.left.ndim == 2 else plain.left[:, None] * Qa
     return Frame(left, Qb, linear.intercept)
 
