@@ -242,3 +242,19 @@ def test_rows_in_pieces_give_the_same_law(head):
     one = eb.run(eb.Problem.create(features, labels, 1.0, classes=np.arange(30)), sampler, particles=5)
     two = eb.run(stream(pieces, 1.0, classes=np.arange(30)), sampler, particles=5)
     np.testing.assert_allclose(two.theta, one.theta, atol=1e-7)
+
+
+def test_predictions_without_the_columns_of_the_complement(head):
+    features, labels = head
+    problem = eb.Problem.create(features, labels, 1.0, classes=np.arange(30))
+    posterior = eb.run(problem, eb.MeanField(rank=4, tol=1e-2), particles=5)
+    mean_logits, V = posterior.map.gaussian_logits(features, posterior.ensemble)
+    found = many_classes.predictive(features, mean_logits, V, posterior.ensemble.complement)
+    np.testing.assert_allclose(found.sum(axis=1), 1, atol=1e-12)
+    quadrature = posterior.predict_proba(features)
+
+    def distance(p):
+        return np.sqrt(np.mean((p - quadrature) ** 2))
+
+    assert distance(found) < 1e-3
+    assert distance(many_classes.softmax(mean_logits)[0]) > 5e-3  # the spread matters
