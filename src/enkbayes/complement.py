@@ -23,7 +23,9 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from enkbayes.arrays import Array, like, namespace
+from enkbayes.arrays import Array, epsilon, like, namespace, row_slices
+
+AT_ONCE = 2**24  # numbers of particles that are drawn together
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,10 +128,11 @@ class Complement:
         """Return k^{1/2} (I - B B') xi as parameters, and B' xi, the coordinates in the basis: (J, P) and (J, r) for xi
         (J, P).
         """
-        xp = namespace(basis)
-        B = self.directions(basis)
+        return self._outside(self.directions(basis), xi)
+
+    def _outside(self, B: Array, xi: Array) -> tuple[Array, Array]:
         inside = xi @ B
-        return self.frame.parameters((xi - inside @ B.mT) * xp.sqrt(self.variance)), inside
+        return self.frame.parameters((xi - inside @ B.mT) * namespace(B).sqrt(self.variance)), inside
 
     def locate(self, basis: Array, parameters: Array) -> Array:
         """Return xi (J, P) of parameters (J, P) relative to the mean of the law, as `place` makes them, basis included:
@@ -142,8 +145,10 @@ class Complement:
 
     def draws(self, basis: Array, size: int) -> Array:
         """Return the part of `size` particles outside the basis, (size, P), always the same."""
-        xi = np.random.default_rng((self.seed, 5)).standard_normal((size, basis.shape[0]))
-        return self.place(basis, like(xi, basis))[0]
+        rng, B, P = np.random.default_rng((self.seed, 5)), self.directions(basis), int(basis.shape[0])
+        groups = row_slices(size, max(1, AT_ONCE // P))
+        parts = [self._outside(B, like(rng.standard_normal((g.stop - g.start, P)), basis))[0] for g in groups]
+        return namespace(basis).concat(parts, axis=0)
 
     def log_volume(self) -> float:
         """Log det cov^{1/2} of the whole law, basis included."""
@@ -160,6 +165,11 @@ class Complement:
         if V.ndim == 2:
             rest = s[:, 0] - xp.sum(inside * inside, axis=1)
             return xp.sqrt(xp.maximum(rest, xp.zeros_like(rest)))[:, None]
+        K, rank = V.shape[1:]
+        if rank < K // 2:
+            eye = xp.eye(K, dtype=V.dtype, device=V.device)
+            seen = xp.matmul(self.frame.right.mT, inside)
+            return xp.matmul(narrowed(s, seen, xp.ones_like(self.tightening), eye[None, :, :]), self.frame.right.mT).mT
         rest = xp.matmul(self.frame.right * s[:, None, :], self.frame.right.mT) - xp.matmul(inside, inside.mT)
         w, Q = xp.linalg.eigh(rest)
         return Q * xp.sqrt(xp.maximum(w, xp.zeros_like(w)))[:, None, :]
@@ -187,3 +197,24 @@ class Complement:
 def square(x: Any) -> Any:
     """Return the squares of the entries of an array or a sparse matrix."""
     return x.multiply(x) if scipy.sparse.issparse(x) else x * x
+
+
+def narrowed(s: Array, E: Array, shrink: Array, xi: Array) -> Array:
+    """Return draws (n, H, K) of N(0, diag(s) - E diag(shrink) E') from standard normal xi (n, H, K), for shrink >= 0.
+
+    With F = diag(s)^{-1/2} E diag(shrink)^{1/2} and A = I + chol(I - F'F) a root is diag(s)^{1/2} (I - F A^{-1} F'),
+    since (A - I)(A - I)' = I - F'F. With r >= K the K x K factor is cheaper.
+    """
+    xp = namespace(s)
+    K, rank = E.shape[1:]
+    round_off = 8 * K * epsilon(E)
+    if rank >= K:
+        eye = xp.eye(K, dtype=E.dtype, device=E.device)
+        cov = ((1 + round_off) * s + xp.finfo(s.dtype).smallest_normal ** 0.5)[:, :, None] * eye
+        return xp.matmul(xi, xp.linalg.cholesky(cov - xp.matmul(E * shrink, E.mT)).mT)
+    root = xp.sqrt(xp.maximum(s, xp.full_like(s, xp.finfo(s.dtype).smallest_normal)))
+    F = E * xp.sqrt(shrink) / root[:, :, None]
+    eye = xp.eye(rank, dtype=E.dtype, device=E.device)
+    A = eye + xp.linalg.cholesky((1 + round_off) * eye - xp.matmul(F.mT, F))
+    inner = xp.linalg.solve(A, xp.matmul(F.mT, xi.mT))
+    return (xi - xp.matmul(F, inner).mT) * root[:, None, :]

@@ -1,17 +1,18 @@
 """Data larger than memory: features and labels that are read in pieces, once for every step.
 
 A source is anything that can be iterated again and again and yields (features (n, D), labels (n,)) or (features,
-labels, weights): a torch DataLoader, a list of arrays, `NpyRows`, `ParquetRows`, or a class of your own with
-`__iter__`. `stream` reads it once to learn its size and classes and to check it; a run then reads it once a step and
-holds one piece at a time.
+labels, weights): a torch DataLoader, a list of arrays, `NpyRows`, `NpzRows`, `ParquetRows`, or a class of your own with
+`__iter__`; the path of an .npz or .parquet file stands for its rows. `stream` reads a source once to learn its size and
+classes and to check it; a run then reads it once a step and holds one piece at a time.
 """
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -55,17 +56,19 @@ class StreamedLogits(LinearLogits):
 
 
 def stream(
-    source: Iterable[Any],
+    source: Iterable[Any] | str | Path,
     prior: Gaussian | float = 1.0,
     *,
     likelihood: Likelihood | None = None,
     intercept: Gaussian | float | None = None,
     classes: Any = None,
     chunk: int | None = None,
+    target: str | None = None,
 ) -> Problem:
     """Return the problem of all rows of a source; arguments are those of `Problem.create`.
 
-    Reads the source once. The pieces' array library, dtype and device are those of the computation.
+    A path is that of an .npz file, whose arrays are X and `target` (default y), or of a .parquet file with a column
+    `target`. Reads the source once. The pieces' array library, dtype and device are those of the computation.
 
     >>> rng = np.random.default_rng(0)
     >>> pieces = [(x, x[:, 0] > 0) for x in rng.standard_normal((5, 20, 3))]
@@ -73,6 +76,10 @@ def stream(
     >>> problem.size, problem.dim
     (100, 3)
     """
+    if isinstance(source, str | Path):
+        source = open_rows(source, target)
+    elif target is not None:
+        raise ValueError(f"target={target!r} names the labels in a file; this source yields its own")
     rows, known, first = _look(source, likelihood, classes)
     label = [0.0, 0.0] if known is None else [known[0], known[-1]]
     pair = namespace(first).concat([first[:1, :], first[:1, :]], axis=0)
@@ -103,19 +110,35 @@ class NpyRows:
         labels = np.load(self.labels, mmap_mode="r") if isinstance(self.labels, str | Path) else self.labels
         path = Path(self.features)
         with path.open("rb") as file:
-            version = np.lib.format.read_magic(file)
-            read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-            shape, by_columns, dtype = read(file)
-            if len(shape) != 2 or by_columns or dtype.hasobject or len(labels) != shape[0]:
-                order = "by columns" if by_columns else "by rows"
-                raise ValueError(
-                    f"{path} holds {dtype} of shape {shape}, {order}; expected numbers (N, D) by rows, with "
-                    f"N = {len(labels):,} as in the labels"
-                )
-            for begin in range(0, shape[0], self.chunk):
-                count = min(self.chunk, shape[0] - begin)
-                part = np.fromfile(file, dtype=dtype, count=count * shape[1]).reshape(-1, shape[1])
-                yield part, np.asarray(labels[begin : begin + count])
+            yield from _npy_pieces(file, str(path), labels, self.chunk)
+
+
+@dataclass(frozen=True)
+class NpzRows:
+    """Features (N, D) and labels (N,) that are two arrays of an .npz file, compressed or not; the features are read
+    piece by piece. The labels may also be in memory.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     np.savez_compressed(f"{folder}/rows.npz", X=np.ones((5, 2)), y=np.arange(5))
+    ...     [(x.shape, y.tolist()) for x, y in NpzRows(f"{folder}/rows.npz", chunk=3)]
+    [((3, 2), [0, 1, 2]), ((2, 2), [3, 4])]
+    """
+
+    path: str | Path
+    features: str = "X"
+    labels: Any = "y"
+    chunk: int = CHUNK
+
+    def __iter__(self) -> Iterator[tuple[Any, Any]]:
+        wanted = [self.features] + ([self.labels] if isinstance(self.labels, str) else [])
+        with np.load(self.path) as arrays:  # pickles are refused
+            missing = [name for name in wanted if name not in arrays.files]
+            if missing:
+                raise ValueError(f"{self.path} has no array {missing[0]!r}; expected one of {arrays.files}")
+            labels = arrays[self.labels] if isinstance(self.labels, str) else self.labels
+        with zipfile.ZipFile(self.path) as archive, archive.open(f"{self.features}.npy") as file:
+            yield from _npy_pieces(file, f"{self.features} of {self.path}", labels, self.chunk)
 
 
 @dataclass(frozen=True)
@@ -138,6 +161,37 @@ class ParquetRows:
             columns = {name: batch.column(name).to_numpy(zero_copy_only=False) for name in batch.schema.names}
             labels = columns.pop(self.target)
             yield np.stack(list(columns.values()), axis=1), labels
+
+
+def open_rows(path: str | Path, target: str | None = None, chunk: int = CHUNK) -> NpzRows | ParquetRows:
+    """Return the rows of an .npz file (arrays X and `target`, default y) or a .parquet file (its column `target`)."""
+    kind = Path(path).suffix.lower()
+    if kind == ".npz":
+        return NpzRows(path, labels=target or "y", chunk=chunk)
+    if kind == ".parquet" and target is not None:
+        return ParquetRows(path, target, chunk)
+    if kind == ".parquet":
+        raise ValueError(f"{path} has labels in one of its columns; say in which with target=...")
+    raise ValueError(f"{path} is not a file of rows with labels; expected .npz or .parquet, or NpyRows for .npy files")
+
+
+def _npy_pieces(file: IO[bytes], name: str, labels: Any, chunk: int) -> Iterator[tuple[Any, Any]]:
+    """Yield the rows of an array in .npy format, `chunk` at a time, with their labels."""
+    version = np.lib.format.read_magic(file)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, by_columns, dtype = read(file)
+    if len(shape) != 2 or by_columns or dtype.hasobject or len(labels) != shape[0]:
+        order = "by columns" if by_columns else "by rows"
+        raise ValueError(
+            f"{name} holds {dtype} of shape {shape}, {order}; expected numbers (N, D) by rows, with "
+            f"N = {len(labels):,} as in the labels"
+        )
+    for begin in range(0, shape[0], chunk):
+        count = min(chunk, shape[0] - begin)
+        data = file.read(count * shape[1] * dtype.itemsize)
+        if len(data) < count * shape[1] * dtype.itemsize:
+            raise ValueError(f"{name} ends within its rows {begin:,} and on; write the file again")
+        yield np.frombuffer(data, dtype=dtype).reshape(-1, shape[1]), np.asarray(labels[begin : begin + count])
 
 
 def _parts(source: Iterable[Any]) -> Iterator[tuple[Array, Any, Any]]:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import enkbayes as eb
-from enkbayes.streams import NpyRows, ParquetRows, stream
+from enkbayes.streams import NpyRows, NpzRows, ParquetRows, stream
 
 RNG = np.random.default_rng(11)
 FEATURES = RNG.standard_normal((300, 5))
@@ -79,6 +79,60 @@ def test_npy_files(tmp_path, dtype):
     alone = eb.Problem.create(FEATURES.astype(dtype), GRADES)
     theta = RNG.standard_normal((3, problem.dim)).astype(dtype)
     assert np.allclose(problem.loss(theta), alone.loss(theta), rtol=1e-5 if dtype == np.float32 else 1e-12)
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int16])
+def test_npz_files(tmp_path, save, dtype):
+    X = (10 * FEATURES).astype(dtype)
+    save(tmp_path / "rows.npz", X=X, y=LABELS, grade=GRADES)
+    for source, labels in (
+        (NpzRows(tmp_path / "rows.npz", chunk=64), LABELS),
+        (NpzRows(tmp_path / "rows.npz"), LABELS),
+    ):
+        read = list(source)
+        np.testing.assert_array_equal(np.concatenate([x for x, _ in read]), X)
+        np.testing.assert_array_equal(np.concatenate([y for _, y in read]), labels)
+        assert max(len(x) for x, _ in read) <= source.chunk
+    problem, alone = stream(tmp_path / "rows.npz", target="grade"), eb.Problem.create(X, GRADES)
+    theta = RNG.standard_normal((3, problem.dim)).astype(problem.prior.mean.dtype)
+    assert np.allclose(problem.loss(theta), alone.loss(theta), rtol=1e-5 if dtype == np.float32 else 1e-12)
+
+
+def test_npz_files_that_cannot_be_read(tmp_path):
+    np.savez(tmp_path / "rows.npz", X=FEATURES, y=LABELS, short=LABELS[:5], odd=np.asarray([{}] * 300))
+    with pytest.raises(ValueError, match="has no array 'z'; expected one of"):
+        stream(tmp_path / "rows.npz", target="z")
+    with pytest.raises(ValueError, match="with N = 5 as in the labels"):
+        stream(tmp_path / "rows.npz", target="short")
+    with pytest.raises(ValueError, match="allow_pickle=False"):
+        stream(tmp_path / "rows.npz", target="odd")
+    with pytest.raises(ValueError, match="expected numbers"):
+        stream(NpzRows(tmp_path / "rows.npz", features="odd"))
+
+
+def test_paths_are_sources(tmp_path):
+    pytest.importorskip("pyarrow")
+    import pandas as pd
+
+    path = tmp_path / "rows.parquet"
+    pd.DataFrame(FEATURES, columns=list("abcde")).assign(grade=LABELS).to_parquet(path)
+    theta = RNG.standard_normal((3, 5))
+    assert np.allclose(stream(path, target="grade").loss(theta), eb.Problem.create(FEATURES, LABELS).loss(theta))
+    with pytest.raises(ValueError, match="say in which with target"):
+        stream(path)
+    with pytest.raises(ValueError, match=r"expected \.npz or \.parquet"):
+        stream(tmp_path / "x.npy")
+    with pytest.raises(ValueError, match="this source yields its own"):
+        stream(Pieces(LABELS), target="grade")
+
+
+def test_a_cut_file_is_told(tmp_path):
+    np.save(tmp_path / "x.npy", FEATURES)
+    whole = (tmp_path / "x.npy").read_bytes()
+    (tmp_path / "x.npy").write_bytes(whole[:-1000])
+    with pytest.raises(ValueError, match="ends within its rows 256 and on"):
+        stream(NpyRows(tmp_path / "x.npy", LABELS, chunk=64))
 
 
 def test_parquet_files(tmp_path):

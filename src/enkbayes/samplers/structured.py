@@ -13,7 +13,8 @@ The directions are found once at the most probable parameters, the leading eigen
 once more at the law (block power iteration). Along X = D^{-1/2} B the precision then follows the averaged Hessian
 exactly, and h is what B leaves of its diagonal. So the mean is that of the mean-field equations for the logit variances
 of the law, and the covariance is exact as soon as the rank covers the data or the frame diagonalises what is left. A
-step reads the data once and costs a few products of size N x P x r.
+step reads the data once and costs a product of size N x P x r. The iteration is accelerated by Anderson's method in the
+coordinates (mean, log(1 + h), I + B M B'), as `relaxation.py` does in the dense case.
 """
 
 from __future__ import annotations
@@ -26,81 +27,57 @@ import numpy as np
 from enkbayes.arrays import Array, epsilon, like, namespace, symmetric
 from enkbayes.complement import Complement, Frame
 from enkbayes.ensemble import AffineEnsemble
-from enkbayes.gaussian import Gaussian, standard_points
-from enkbayes.likelihoods import Likelihood
-from enkbayes.logits import LinearLogits, Piece
+from enkbayes.gaussian import standard_points
+from enkbayes.logits import LinearLogits
 from enkbayes.map_estimate import map_estimate
-from enkbayes.moments import Diverged, Sums
+from enkbayes.moments import Diverged
 from enkbayes.problem import Problem
+from enkbayes.samplers.curvature import Law, Reading, fitted_frame, oriented, read
 
 ROTATED = 4096  # features up to which the frame is made of eigenvectors; beyond, it is the features' own
+LONG = 20000  # parameters from which passes over the data are dear: fewer of them find the start and the directions
+NEAR = 1e-2  # mean distance of a parameter from its most probable value, in posterior sds, that is then near enough
 POWER_STEPS = 4  # products with the Hessian that find its leading directions
+DEAR_STEPS = (3, 2)  # the same for a long law, at the most probable parameters and again at the law
+DEPTH = 5  # earlier steps that the acceleration remembers
+RIDGE = 1e-3  # of the least squares of the acceleration, relative to their trace
+SLACK = 2.0  # growth of the residual that an accelerated step may cause
 SUFFICIENT = 0.1  # part of the predicted decrease of energy that a step must deliver unless it lowers the residual
 SMALLEST_TAU = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
-class Law:
-    """N(mean, cov) in the frame, cov^{-1} = D^{1/2} (I + B diag(beta2) B') D^{1/2}, D = I + diag(h): mean (P,), h (P,),
-    B (P, r) orthonormal, beta2 (r,) above -1.
-    """
+class Move:
+    """A difference of two laws with the same directions: of the mean (P,), of log(1 + h) (P,), and of M (r, r)."""
 
     mean: Array
-    h: Array
-    B: Array
-    beta2: Array
+    log: Array
+    M: Array
 
-    @classmethod
-    def create(cls, mean: Array, h: Array, B: Array, M: Array) -> Law:
-        """Return the law with the precision D^{1/2} (I + B M B') D^{1/2}, for a symmetric M (r, r)."""
-        w, R = namespace(M).linalg.eigh(symmetric(M))
-        return cls(mean, h, B @ R, w)
+    def __add__(self, other: Move) -> Move:
+        return Move(self.mean + other.mean, self.log + other.log, self.M + other.M)
 
-    @property
-    def root(self) -> Array:
-        """D^{-1/2} (P,)."""
-        return 1 / namespace(self.h).sqrt(1 + self.h)
+    def __mul__(self, factor: float) -> Move:
+        return Move(self.mean * factor, self.log * factor, self.M * factor)
 
-    @property
-    def shrink(self) -> Array:
-        """1 - 1 / (1 + beta2) (r,): the share of the variance that the low-rank part takes away."""
-        return self.beta2 / (1 + self.beta2)
+    def __sub__(self, other: Move) -> Move:
+        return self + other * -1.0
 
-    def solve(self, g: Array) -> Array:
-        """Return cov @ g (P,)."""
-        inner = self.root * g
-        return self.root * (inner - self.B @ (self.shrink * (self.B.mT @ inner)))
-
-    @property
-    def variances(self) -> Array:
-        """The diagonal of cov, (P,)."""
-        return self.root**2 * (1 - (self.B * self.B) @ self.shrink)
-
-    @property
-    def divergence(self) -> float:
-        """KL(law || N(0, I)) = (|mean|^2 + tr cov - P - log det cov) / 2."""
-        xp = namespace(self.h)
-        log_det = -xp.sum(xp.log1p(self.h)) - xp.sum(xp.log1p(self.beta2))
-        return float(xp.sum(self.mean**2) + xp.sum(self.variances) - log_det - self.mean.shape[0]) / 2
-
-
-@dataclass(frozen=True, eq=False)
-class Hessian:
-    """What one pass over the data tells of the averaged Hessian: its products HX with X (P, r), its diagonal (P,)."""
-
-    X: Array
-    HX: Array
-    diagonal: Array
+    def turned(self, R: Array) -> Move:
+        """Return the same difference for the directions B R."""
+        return Move(self.mean, self.log, R.mT @ self.M @ R)
 
 
 @dataclass(frozen=True, eq=False)
 class Point:
     """A point of the iteration: the law, the gradient there, the h (P,) and M (r, r) that its Hessian proposes, how far
-    the law is from settled, its negative ELBO, and how often directions have been looked for.
+    the law is from settled, its negative ELBO, how often directions have been looked for, and the last steps with the
+    changes of the residual that they made.
     """
 
     frame: Frame
     law: Law
+    variances: Array
     gradient: Array
     h: Array
     M: Array
@@ -108,11 +85,24 @@ class Point:
     free_energy: float
     tau: float = 1.0
     searches: int = 1
+    history: tuple[tuple[Move, Move], ...] = ()
 
     @property
     def stuck(self) -> bool:
         """Whether the step size has shrunk to nothing."""
         return self.tau < SMALLEST_TAU
+
+    def force(self) -> Move:
+        """The whole step, tau = 1."""
+        xp, law = namespace(self.h), self.law
+        whole, _ = _law(law.mean, self.h, law.B, self.M)
+        return Move(-whole.solve(self.gradient), xp.log1p(self.h) - xp.log1p(law.h), self.M - _diagonal(law.beta2))
+
+    def dot(self, a: Move, b: Move) -> float:
+        """Return the inner product of two moves, in units of the law's standard deviations."""
+        xp, scale = namespace(self.h), 1 / (1 + self.law.beta2)
+        along = xp.sum(scale[:, None] * scale * a.M * b.M)
+        return float(xp.sum(a.mean * b.mean / self.variances)) + float(xp.sum(a.log * b.log) + along) / 2
 
 
 def fits(problem: Problem) -> bool:
@@ -128,56 +118,101 @@ def fits(problem: Problem) -> bool:
 
 
 def start(problem: Problem, rank: int, seed: int) -> Point:
-    """Return the point at the Laplace approximation: the most probable parameters and the curvature there."""
-    theta = map_estimate(problem, tol=1e-4).theta
-    frame = _frame(problem, theta)
+    """Return the point at the Laplace approximation: the most probable parameters and the curvature there.
+
+    The mean is solved for afterwards, so a long one need only be near.
+    """
+    theta = map_estimate(problem, tol=NEAR * problem.dim**0.5 if problem.dim >= LONG else 1e-4).theta
+    frame = fitted_frame(problem, theta, ROTATED)
     xp = namespace(theta)
     mean = frame.coordinates((theta - problem.prior.mean)[None, :])[0, :]
-    block = np.random.default_rng((seed, 6)).standard_normal((min(rank, problem.dim), problem.dim))
+    block = np.random.default_rng((seed, 6)).standard_normal((min(rank, problem.dim), problem.dim), dtype=np.float32)
     X, _ = _factor(frame.coordinates(problem.prior.scale(like(block, theta))).mT)
     law = Law(mean, xp.zeros_like(mean), X, xp.zeros_like(X[0, :]))
-    for _ in range(POWER_STEPS):
-        law = _leading(mean, _pass(problem, frame, law, spread=False)[2])
+    for _ in range(DEAR_STEPS[0] if problem.dim >= LONG else POWER_STEPS):
+        law = _leading(mean, read(problem, frame, law, spread=False, products=True))
     return evaluate(problem, frame, law)
 
 
 def search(problem: Problem, point: Point) -> Point:
     """Return the point with the leading directions of the Hessian at its law."""
     law = point.law
-    for _ in range(POWER_STEPS):
-        law = _leading(law.mean, _pass(problem, point.frame, law)[2])
+    for _ in range(DEAR_STEPS[1] if problem.dim >= LONG else POWER_STEPS):
+        law = _leading(law.mean, read(problem, point.frame, law, products=True))
     return replace(evaluate(problem, point.frame, law), tau=point.tau, searches=point.searches + 1)
 
 
 def evaluate(problem: Problem, frame: Frame, law: Law) -> Point:
     """Return the point of the iteration at a law."""
     xp = namespace(law.mean)
-    loss, slope, hessian = _pass(problem, frame, law)
-    gradient = slope + law.mean
-    eye = xp.eye(law.beta2.shape[0], dtype=law.h.dtype, device=law.h.device)
-    M = symmetric(hessian.X.mT @ (hessian.X + hessian.HX)) - eye
+    reading = read(problem, frame, law)
+    gradient = reading.slopes + law.mean
+    M = symmetric(reading.X.mT @ reading.X) + reading.XHX - _diagonal(xp.ones_like(law.beta2))
     inside = xp.sum((law.B @ M) * law.B, axis=1) / law.root**2  # the diagonal of D^{1/2} B M B' D^{1/2}
-    h = xp.maximum(hessian.diagonal - inside, xp.zeros_like(law.h))
-    proposed = Law.create(law.mean, h, law.B, M).variances
-    squares = float(xp.sum(gradient * law.solve(gradient)) + xp.sum(xp.log(proposed / law.variances) ** 2) / 2)
+    h = xp.maximum(reading.diagonal - inside, xp.zeros_like(law.h))
+    variances, proposed = law.variances, _law(law.mean, h, law.B, M)[0].variances
+    squares = float(xp.sum(gradient * law.solve(gradient)) + xp.sum(xp.log(proposed / variances) ** 2) / 2)
+    if not np.isfinite(squares):
+        raise Diverged("the gradient or the curvature at the law is not finite")
     residual = (squares / law.mean.shape[0]) ** 0.5
-    return Point(frame, law, gradient, h, M, residual, loss + law.divergence)
+    return Point(frame, law, variances, gradient, h, M, residual, reading.loss + law.divergence(variances))
 
 
 def advance(problem: Problem, point: Point) -> Point:
-    """Take one trial step: return the new point, or the old one with half the step when nothing has improved."""
-    old, tau = point.law, point.tau
-    M = tau * point.M + (1 - tau) * _diagonal(old.beta2)
-    law = Law.create(old.mean, tau * point.h + (1 - tau) * old.h, old.B, M)
-    law = replace(law, mean=law.mean - tau * law.solve(point.gradient))
+    """Take one trial step: return the new point, or the old one with less ambition when nothing has improved."""
+    accelerated = _accelerated(point)
+    law, turn = _plain(point) if accelerated is None else accelerated
     try:
         trial = evaluate(problem, point.frame, law)
     except Diverged:
-        return replace(point, tau=tau / 2)
-    predicted = tau * point.residual**2 * problem.dim
-    if trial.residual < point.residual or trial.free_energy < point.free_energy - SUFFICIENT * predicted:
-        return replace(trial, tau=min(1.0, 1.2 * tau), searches=point.searches)
-    return replace(point, tau=tau / 2)
+        trial = None
+    if trial is None or not (_closer if accelerated else _better)(point, trial):
+        return replace(point, tau=point.tau / 2) if accelerated is None else replace(point, history=())
+    xp, old = namespace(law.mean), point.law
+    moved = Move(law.mean - old.mean, xp.log1p(law.h) - xp.log1p(old.h), _diagonal(law.beta2))
+    moved = replace(moved, M=moved.M - turn.mT @ _diagonal(old.beta2) @ turn)
+    changed = trial.force() - point.force().turned(turn)
+    history = (*((a.turned(turn), b.turned(turn)) for a, b in point.history[1 - DEPTH :]), (moved, changed))
+    tau = min(1.0, 1.2 * point.tau) if accelerated is None else point.tau
+    return replace(trial, tau=tau, searches=point.searches, history=history)
+
+
+def _better(old: Point, new: Point) -> bool:
+    """Tell whether a plain step is taken: it must lower the residual or the energy."""
+    predicted = old.tau * old.residual**2 * int(old.h.shape[0])
+    return new.residual < old.residual or new.free_energy < old.free_energy - SUFFICIENT * predicted
+
+
+def _closer(old: Point, new: Point) -> bool:
+    """Tell whether an accelerated step is taken. The equilibrium of a structured law is no minimum of the energy, which
+    could lead it away; the residual, on the other hand, may rise for a step or two.
+    """
+    return new.residual < SLACK * old.residual
+
+
+def _plain(point: Point) -> tuple[Law, Array]:
+    """Return the law after the exact frozen flow over tau, and how its directions have turned."""
+    old, tau = point.law, point.tau
+    M = tau * point.M + (1 - tau) * _diagonal(old.beta2)
+    law, turn = _law(old.mean, tau * point.h + (1 - tau) * old.h, old.B, M)
+    return replace(law, mean=law.mean - tau * law.solve(point.gradient)), turn
+
+
+def _accelerated(point: Point) -> tuple[Law, Array] | None:
+    """Return Anderson's step, or None without a history or when it would leave the positive definite matrices."""
+    if not point.history:
+        return None
+    xp, old, tau = namespace(point.h), point.law, point.tau
+    force = point.force()
+    gram = np.asarray([[point.dot(a, b) for _, b in point.history] for _, a in point.history])
+    right = np.asarray([point.dot(df, force) for _, df in point.history])
+    gamma = np.linalg.lstsq(gram + RIDGE * np.trace(gram) * np.eye(len(gram)), right, rcond=None)[0]
+    move = force * tau
+    for weight, (dx, df) in zip(gamma, point.history, strict=True):
+        move = move - (dx + df * tau) * float(weight)
+    h = xp.exp(xp.log1p(old.h) + xp.clip(move.log, -1.0, 1.0)) - 1
+    law, turn = _law(old.mean + move.mean, xp.maximum(h, xp.zeros_like(h)), old.B, _diagonal(old.beta2) + move.M)
+    return (law, turn) if float(xp.min(law.beta2)) > -0.9 else None
 
 
 def particles_of(problem: Problem, point: Point, particles: int, seed: int) -> AffineEnsemble:
@@ -187,7 +222,7 @@ def particles_of(problem: Problem, point: Point, particles: int, seed: int) -> A
     xp = namespace(mean)
     order = xp.argsort(law.beta2, descending=True)  # the directions that the data inform most come first
     B, tightening = xp.take(law.B, order, axis=1), xp.take(1 + law.beta2, order)
-    columns = law.root[:, None] * B / xp.sqrt(tightening)
+    columns = law.root[:, None] * oriented(B) / xp.sqrt(tightening)
     points = informed_points(particles, int(law.beta2.shape[0]), np.random.default_rng((seed, 0)))
     complement = Complement(frame, law.root**2, tightening, seed)
     return AffineEnsemble(mean, frame.parameters(columns.mT).mT, like(points, mean), complement)
@@ -205,65 +240,24 @@ def informed_points(size: int, rank: int, rng: np.random.Generator) -> np.ndarra
     return leading if exact == rank else np.concatenate([leading, standard_points(size, rank - exact, rng)], axis=1)
 
 
-def _pass(problem: Problem, frame: Frame, law: Law, *, spread: bool = True) -> tuple[float, Array, Hessian]:
-    """Read the data once: E[Psi], its gradient (P,), and the Hessian's products with X = K^{1/2} B.
-
-    The logits have the covariance diag(s) - E diag(shrink) E', with s from K alone and E the logits of X; without
-    `spread`, none.
+def _law(mean: Array, h: Array, B: Array, M: Array) -> tuple[Law, Array]:
+    """Return the law with the precision D^{1/2} (I + B M B') D^{1/2}, for a symmetric M (r, r), and the R (r, r) that
+    turns B into its directions.
     """
-    model: Any = problem.model
-    xp, K = namespace(law.mean), frame.shape[1]
-    X = law.root[:, None] * law.B
-    theta = problem.prior.mean + frame.parameters(law.mean[None, :])[0, :]
-    eye = xp.eye(K, dtype=X.dtype, device=X.device)
-
-    def part(piece: Piece) -> Sums:
-        features, *observed = piece
-        whitened = frame.features(features)
-        E = frame.logits(whitened, X)
-        s = frame.logit_variances(whitened, law.root**2)
-        cov = s[:, :, None] * eye - xp.matmul(E * law.shrink, E.mT) if spread else s[:, :, None] * (0 * eye)
-        zbar = xp.reshape(model.map.project(features, theta[:, None]), (-1, K))
-        psi, slope, curvature = _averages(problem.likelihood, frame, zbar, cov, *observed)
-        slopes = frame.pull_back(whitened, slope[:, :, None])[:, 0]
-        products = frame.pull_back(whitened, curvature * E if K == 1 else xp.matmul(curvature, E))
-        return Sums((psi, slopes, products, frame.pull_back_squares(whitened, xp.sum(curvature * eye, axis=-1))))
-
-    total: Sums = model.total(map(part, model.pieces(problem.targets, problem.weights)))
-    loss, slopes, products, diagonal = total.parts
-    return float(loss), slopes, Hessian(X, products, diagonal)
+    w, R = namespace(M).linalg.eigh(symmetric(M))
+    return Law(mean, h, B @ R, w), R
 
 
-def _averages(
-    likelihood: Likelihood, frame: Frame, zbar: Array, cov: Array, targets: Array, weights: Array | None
-) -> tuple[Array, Array, Array]:
-    """Return the summed loss, and slopes (n, K) and curvatures (n, K, K) in the frame, for logits N(zbar, cov)."""
-    xp = namespace(cov)
-    if likelihood.outputs is None:
-        variance = xp.maximum(cov[:, 0, 0], xp.zeros_like(cov[:, 0, 0]))
-        loss, slope, curvature = likelihood.gaussian_averages(zbar[:, 0], variance, targets)
-        slope, curvature = slope[:, None], curvature[:, None, None]
-    else:
-        cov = symmetric(xp.matmul(xp.matmul(frame.right, cov), frame.right.mT))
-        loss, slope, curvature = likelihood.gaussian_averages(zbar, cov, targets)
-        slope, curvature = slope @ frame.right, xp.matmul(xp.matmul(frame.right.mT, curvature), frame.right)
-    if weights is not None:
-        loss, slope, curvature = weights * loss, weights[:, None] * slope, weights[:, None, None] * curvature
-    return xp.sum(loss), slope, curvature
-
-
-def _leading(mean: Array, hessian: Hessian) -> Law:
+def _leading(mean: Array, reading: Reading) -> Law:
     """Return the law of the leading part of the Hessian and what it leaves of its diagonal, after one power step.
 
     Nystrom: H ~ HX (X'HX)^{-1} (HX)' = U diag(lam) U'.
     """
     xp = namespace(mean)
-    Q, R = xp.linalg.qr(hessian.X)
-    Y = xp.linalg.solve(R.mT, hessian.HX.mT).mT
-    w, V = xp.linalg.eigh(symmetric(Q.mT @ Y))
+    w, V = xp.linalg.eigh(reading.XHX)
     floor = xp.max(xp.abs(w)) * epsilon(w) * w.shape[0]
-    U, lam = _factor((Y @ V) / xp.sqrt(xp.where(w > floor, w, xp.full_like(w, xp.inf))))
-    rest = hessian.diagonal - (U * U) @ lam
+    U, lam = _factor(reading.HX @ (V / xp.sqrt(xp.where(w > floor, w, xp.full_like(w, xp.inf)))))
+    rest = reading.diagonal - (U * U) @ lam
     h = xp.maximum(rest, xp.zeros_like(rest))
     B, beta2 = _factor((U * xp.sqrt(lam + 1e-3 * xp.max(lam))) / xp.sqrt(1 + h)[:, None])
     return Law(mean, h, B, beta2)
@@ -274,42 +268,19 @@ def _diagonal(x: Array) -> Array:
 
 
 def _factor(X: Array) -> tuple[Array, Array]:
-    """Return orthonormal U (P, c) and lam (c,), descending, with X X' = U diag(lam) U'."""
-    xp = namespace(X)
-    Q, R = xp.linalg.qr(X)
-    u, s, _ = xp.linalg.svd(R, full_matrices=False)
-    return Q @ u, s * s
+    """Return orthonormal U (P, c) and lam (c,), descending, with X X' = U diag(lam) U'; a long X loses the columns that
+    are combinations of others.
 
-
-def _frame(problem: Problem, theta: Array) -> Frame:
-    """Return the frame of the eigenvectors of sum_n tr(Lambda_n) phi_n phi_n' and of sum_n |phi_n|^2 Lambda_n, phi the
-    features in units of the prior.
+    A long X is factored through X'X, twice since once leaves U orthogonal to the square root of round-off only.
     """
-    model: Any = problem.model
-    linear, prior = model.map, problem.prior
-    xp, K = namespace(theta), linear.outputs or 1
-    eye = xp.eye(K, dtype=theta.dtype, device=theta.device)
-    plain = Frame(_feature_root(prior, K), eye, linear.intercept)
-    if plain.shape[0] > ROTATED:
-        return plain
-
-    def part(piece: Piece) -> Sums:
-        features, *observed = piece
-        x = plain.features(features)
-        x = x.toarray() if hasattr(x, "toarray") else x
-        zbar = xp.reshape(linear.project(features, theta[:, None]), (-1, K))
-        cov = xp.zeros((zbar.shape[0], K, K), dtype=theta.dtype, device=theta.device)
-        _, _, curvature = _averages(problem.likelihood, plain, zbar, cov, *observed)
-        of_features = x.mT @ (xp.sum(curvature * eye, axis=(1, 2))[:, None] * x)
-        return Sums((of_features, xp.sum(xp.sum(x * x, axis=1)[:, None, None] * curvature, axis=0)))
-
-    total: Sums = model.total(map(part, model.pieces(problem.targets, problem.weights)))
-    gram, between = total.parts
-    Qa, Qb = xp.linalg.eigh(symmetric(gram))[1], xp.linalg.eigh(symmetric(between))[1]
-    left = plain.left @ Qa if plain.left.ndim == 2 else plain.left[:, None] * Qa
-    return Frame(left, Qb, linear.intercept)
-
-
-def _feature_root(prior: Gaussian, K: int) -> Array:
-    """Return the prior's root on the features alone: (D,), or (D, D) for a dense prior of a single logit."""
-    return prior.root if not prior.diagonal else namespace(prior.mean).reshape(prior.root, (-1, K))[:, 0]
+    xp = namespace(X)
+    if X.shape[0] < LONG:
+        Q, R = xp.linalg.qr(X)
+        u, s, _ = xp.linalg.svd(R, full_matrices=False)
+        return Q @ u, s * s
+    lam, V = xp.linalg.eigh(symmetric(X.mT @ X))
+    keep = int(xp.sum(xp.astype(lam > xp.max(lam) * (100 * epsilon(lam)), xp.int64)))
+    lam, V = xp.flip(lam)[:keep], xp.flip(V, axis=1)[:, :keep]
+    U = X @ (V / xp.sqrt(lam))
+    w, R = xp.linalg.eigh(symmetric(U.mT @ U))
+    return U @ ((R / xp.sqrt(w)) @ R.mT), lam
