@@ -1,6 +1,6 @@
 """Write docs/speed.md from the results of speed.py, profile_step.py, streaming.py and big_heads.py.
 
-    python benchmarks/speed_page.py
+python benchmarks/speed_page.py
 """
 
 from __future__ import annotations

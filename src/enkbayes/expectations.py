@@ -177,13 +177,22 @@ def gauss_logit(a: Array, v: Array) -> tuple[Array, Array, Array]:
     [0.5, 0.952574126822]
     """
     xp = namespace(a, v)
-    if v.shape[0] and float(xp.max(v)) <= NARROW:
-        return _narrow_logit(a, v)
     lambda2, weights = (like(x, a) for x in scale_mixture())
     kappa = 1 / xp.sqrt(lambda2 + v[:, None])
     u = kappa * a[:, None]
     Phi, phi = ndtr(u), xp.exp(-(u**2) / 2) / math.sqrt(2 * math.pi)
     return Phi @ weights, (kappa * phi) @ weights, (a[:, None] * Phi + phi / kappa) @ weights
+
+
+def averaged_logit(a: Array, v: Array) -> tuple[Array, Array, Array]:
+    """Return the same by the cheaper rule that is accurate for these variances.
+
+    >>> a, v = np.asarray([-2.0, 3.0]), np.asarray([0.1, 0.4])
+    >>> bool(max(np.abs(x - y).max() for x, y in zip(averaged_logit(a, v), gauss_logit(a, v))) < 1e-12)
+    True
+    """
+    narrow = v.shape[0] > 0 and float(namespace(v).max(v)) <= NARROW
+    return _narrow_logit(a, v) if narrow else gauss_logit(a, v)
 
 
 def _narrow_logit(a: Array, v: Array) -> tuple[Array, Array, Array]:

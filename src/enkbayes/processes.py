@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 from collections.abc import Iterator
@@ -39,7 +40,14 @@ def connect(patience: float = PATIENCE) -> tuple[int, int]:
         backend = "cpu:gloo,cuda:nccl" if is_available() else "gloo"
         with together():
             distributed.init_process_group(backend, timeout=timedelta(seconds=patience))
+        atexit.register(_leave)
     return distributed.get_rank(), distributed.get_world_size()
+
+
+def _leave() -> None:
+    """End the connection before the interpreter ends, whose threads would otherwise be cut off and abort it."""
+    if connected():
+        sys.modules["torch.distributed"].destroy_process_group()
 
 
 def connected() -> bool:

@@ -27,7 +27,17 @@ from enkbayes.ensemble import AffineEnsemble
 from enkbayes.moments import Moments
 from enkbayes.problem import Problem
 from enkbayes.records import typed
-from enkbayes.samplers import FROM_PRIOR, Sampler, State, equilibrium, meanfield, newton, relaxation, structured
+from enkbayes.samplers import (
+    FROM_PRIOR,
+    Sampler,
+    State,
+    curvature,
+    equilibrium,
+    meanfield,
+    newton,
+    relaxation,
+    structured,
+)
 
 KIND, FORMAT = "enkbayes.checkpoint", 1
 PROBES = 2  # parameters at which prior and data are looked at
@@ -35,7 +45,7 @@ UNKNOWN = "unknown"  # stands for the control of a sampler that this file does n
 KEPT: tuple[Any, ...] = (
     *(State, AffineEnsemble, Complement, Frame, Moments),
     *(relaxation.Natural, relaxation.Relaxation, newton.Newton, equilibrium.Control, meanfield.Control),
-    *(structured.Law, structured.Point),
+    *(curvature.Law, structured.Point),
 )
 
 

@@ -18,7 +18,7 @@ from enkbayes import distributed, streams
 from enkbayes.cli import app
 from enkbayes.streams import NpyRows
 
-NUMBER, COUNT = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+NUMBER, COUNT = (int(os.environ.get(name, "0")) for name in ("RANK", "WORLD_SIZE"))
 all_sum = distributed.all_sum
 
 

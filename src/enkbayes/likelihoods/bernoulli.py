@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from enkbayes.arrays import Array, logistic_averages, namespace, sigmoid, softplus
-from enkbayes.expectations import Averages, gauss_logit
+from enkbayes.expectations import Averages, averaged_logit, gauss_logit
 from enkbayes.likelihoods.one_logit import pull_back
 from enkbayes.moments import Moments
 
@@ -42,7 +42,7 @@ class Bernoulli:
 
     def gaussian_averages(self, mean_logits: Array, cov: Array, targets: Array, refine: int = 0) -> Averages:
         """Return loss, slope and curvature of each datum, (n,) each, by the scale-mixture rule."""
-        ybar, rbar, bar_softplus = gauss_logit(mean_logits, cov)
+        ybar, rbar, bar_softplus = averaged_logit(mean_logits, cov)
         return bar_softplus - targets * mean_logits, ybar - targets, rbar
 
     def loss(self, logits: Array, targets: Array, weights: Array | None) -> Array:

@@ -79,8 +79,11 @@ def advance(problem: Problem, point: Newton) -> Newton:
 
 
 def laplace(point: Newton) -> AffineEnsemble:
-    """Return the ensemble with the curvature at the mean as its precision; its own spread where Newton was stuck."""
-    if point.residual >= NEAR:
+    """Return the ensemble with the curvature at the mean as its precision.
+
+    It keeps its own spread where Newton was stuck, and where that is as good, as in a run that goes on from another.
+    """
+    if point.residual >= NEAR or point.moments.residual < NEAR:
         return point.ensemble
     return point.ensemble.transform(
         replace(point.moments, g=0 * point.moments.g), gain=lambda w: 1 / w, scale=lambda w: w**-0.5
