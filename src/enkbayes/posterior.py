@@ -13,6 +13,7 @@ from enkbayes.arrays import Array, all_finite, anchor, floating, namespace, row_
 from enkbayes.ensemble import AffineEnsemble
 from enkbayes.gaussian import Gaussian
 from enkbayes.likelihoods import Likelihood
+from enkbayes.likelihoods.many_classes import VERY_MANY, predictive
 from enkbayes.linear_map import LinearMap
 
 if TYPE_CHECKING:
@@ -259,9 +260,13 @@ class Posterior:
 
     def _gaussian_proba(self, rows: Array, ensemble: AffineEnsemble) -> Array:
         """Return (n, K), the integral over the Gaussian, for some rows."""
-        mean_logits, V = self.map.predictive_logits(rows, ensemble)  # type: ignore[union-attr]
+        many, complement = (self.map.outputs or 1) >= VERY_MANY, ensemble.complement  # type: ignore[union-attr]
+        logits_of = self.map.gaussian_logits if many else self.map.predictive_logits  # type: ignore[union-attr]
+        mean_logits, V = logits_of(rows, ensemble)
         if not all_finite(namespace(V).sum(V * V)):
             raise ValueError("the logits of some rows overflow; scale their features as those of the training data")
+        if many and complement is not None:
+            return predictive(rows, mean_logits, V, complement)
         return self.likelihood.predictive(mean_logits, V)
 
     def _by_chunk(

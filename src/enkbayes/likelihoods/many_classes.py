@@ -29,6 +29,7 @@ from enkbayes.moments import Diverged
 MANY = 30  # classes from which this pays
 PAIRS = 16  # antithetic pairs of points for each datum
 PREDICTIVE_PAIRS = 256  # the same for a prediction, where no sum over data averages errors out
+VERY_MANY = 200  # classes from which predictions are worth it: a quadrature of K x K roots is more accurate
 POOL = 4096  # points from which the data choose
 COLUMNS = 32  # features that decide on the choice
 
