@@ -21,7 +21,7 @@ from enkbayes.moments import Moments, Sums
 Piece = tuple[Array, Any, Any]
 """Features (n, D), targets (n,) and weights (n,) or None of some rows."""
 
-CACHED = 2**18  # logits of particles that are averaged at a time
+CACHED = 2**20  # logits of particles that are averaged at a time
 
 Sum = TypeVar("Sum", bound=Any)
 """Something that pieces of the data add to."""

@@ -114,6 +114,20 @@ def test_where_float32_is_too_coarse_the_run_goes_on_in_double(monkeypatch):
         assert posterior.info.residual < 1e-6
 
 
+def test_float32_judges_only_where_it_is_far_better_than_the_tolerance(monkeypatch):
+    """A loose tolerance ends in float32, with the residual of double precision; data that drown in it do not."""
+    monkeypatch.setattr(relaxation, "LARGE", 0)
+    rng = np.random.default_rng(0)
+    features = rng.standard_normal((3_000, 4))
+    labels = features[:, 0] + rng.logistic(size=3_000) > 0
+    for offset, single in ((0.0, True), (1e4, False)):
+        problem = eb.Problem.create(features + offset * np.asarray([1.0, 1.0, 0.0, 0.0]), labels, 1.0)
+        *_, last = eb.iterate(problem, eb.MeanField(tol=5e-3), particles=50)
+        assert last.converged
+        assert last.control.point.single is single
+        assert problem.potential_moments(last.ensemble, closure).residual == pytest.approx(last.residual, abs=5e-4)
+
+
 def test_newton_leads_to_the_laplace_approximation():
     problem = problem_of("binary")
     ensemble = eb.AffineEnsemble.factor(problem.prior.whitened(30, np.random.default_rng(0)))

@@ -14,7 +14,7 @@ from enkbayes.samplers.checks import check_count, check_tolerance
 from enkbayes.samplers.meanfield import Control as MeanFieldControl
 from enkbayes.samplers.meanfield import MeanField
 from enkbayes.samplers.minibatch import batch_moments
-from enkbayes.samplers.relaxation import FINE, Relaxation, evaluate, precise, try_step, worth_single
+from enkbayes.samplers.relaxation import FINE, Relaxation, evaluate, try_step, verdict, worth_single
 from enkbayes.samplers.state import State
 from enkbayes.samplers.structured import Point as StructuredPoint
 
@@ -151,7 +151,7 @@ class Equilibrium:
     def _settle(self, problem: Problem, state: State, ensemble: AffineEnsemble, *, single: bool) -> State:
         """Begin the stages of the relaxation."""
         point = evaluate(problem, ensemble, _stages(problem)[0].expectation, single=single)
-        point = replace(point, fine=max(FINE, 10 * self.tol))
+        point = replace(point, fine=FINE)
         return self._follow(problem, state, Control(point, 0, ensemble, point.residual))
 
     @property
@@ -199,10 +199,8 @@ class Equilibrium:
             control = Control(point, control.stage + 1, start, point.residual, since=state.steps)
             return self._follow(problem, replace(state, steps=state.steps + 1), control)
         final = not stage.until
-        if (
-            final and control.point.single and control.point.residual < self.tol
-        ):  # convergence is no matter of round-off
-            control = replace(control, point=precise(problem, control.point, stage.expectation))
+        if final:
+            control = replace(control, point=verdict(problem, control.point, stage.expectation, self.tol))
         state = replace(state, blend=stage.blend, control=control)
         return self._judge(state, control.point, final=final, stuck=last and given_up)
 

@@ -15,7 +15,7 @@ from enkbayes.map_estimate import map_estimate, whitened_moments
 from enkbayes.problem import Problem
 from enkbayes.samplers import newton, structured
 from enkbayes.samplers.checks import check_count, check_tolerance
-from enkbayes.samplers.relaxation import FINE, Relaxation, evaluate, precise, try_step, worth_single
+from enkbayes.samplers.relaxation import FINE, Relaxation, evaluate, try_step, verdict, worth_single
 from enkbayes.samplers.state import State
 
 COARSE_STEPS = 30  # a quadrature that has not settled by then has kinks that slow it down; a finer one has fewer
@@ -102,7 +102,7 @@ class MeanField:
         """Go on to the most probable parameters, or from there."""
         if point.done:
             start = evaluate(problem, newton.laplace(point), closure, single=point.single)
-            return self._judge(problem, state, Control(replace(start, fine=max(FINE, 10 * self.tol))))
+            return self._judge(problem, state, Control(replace(start, fine=FINE)))
         state = replace(state, ensemble=point.ensemble, residual=point.residual, control=point)
         if state.steps >= self.max_steps:
             return replace(state, finished=True, message=self._unsettled(state))
@@ -151,10 +151,8 @@ class MeanField:
 
     def _judge(self, problem: Problem, state: State, control: Control) -> State:
         """Put the point into the state and decide whether the run ends, or goes on with a finer quadrature."""
-        point = control.point
-        if point.single and point.residual < self.tol:  # round-off must not decide
-            point = precise(problem, point, Expectation(1.0, control.refine))
-            control = replace(control, point=point)
+        point = verdict(problem, control.point, Expectation(1.0, control.refine), self.tol)
+        control = replace(control, point=point)
         state = replace(state, ensemble=point.ensemble, residual=point.residual, control=control)
         if point.residual < tolerance(self.tol, point.ensemble.mean):
             return self._verify(problem, state, control)

@@ -20,12 +20,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from enkbayes.arrays import Array, all_finite, namespace, symmetric
 from enkbayes.ensemble import AffineEnsemble, affine_map
 from enkbayes.expectations import Expectation
+from enkbayes.logits import LinearLogits
 from enkbayes.moments import Diverged, Moments
 from enkbayes.problem import Problem
 
@@ -34,6 +36,7 @@ SUFFICIENT = 1e-4  # Armijo's constant: the part of the predicted decrease that 
 NEAR = 0.1  # residuals below this are judged by the residual itself
 SMALLEST_TAU = 1e-6
 LARGE = 3e7  # multiplications in a step from which single precision is worth its conversions
+SAMPLE = 16  # one row of so many is seen in both precisions, to know the round-off
 FINE = 1e-3  # residual that float32 can still resolve; a softmax has directions that only the prior holds
 SMALLEST_PRECISION = 0.1  # an accelerated step may widen the ensemble by the inverse root of this
 
@@ -146,10 +149,33 @@ def frame_map(new: Moments) -> tuple[Array, Array]:
 
 
 def worth_single(problem: Problem, ensemble: AffineEnsemble) -> bool:
-    """Tell whether products in float32 are possible and save anything worth mentioning: large problems in double."""
-    double = ensemble.mean.dtype == namespace(ensemble.mean).float64
+    """Tell whether products in float32 save anything worth mentioning, and are good enough for these data: whether
+    their round-off, at the mean of the ensemble, is small in units of the posterior.
+    """
+    mean, model = ensemble.mean, problem.model
     work = problem.size * ensemble.rank * max(ensemble.rank, ensemble.size)
-    return double and problem.model.single and work > LARGE
+    if not (model.single and mean.dtype == namespace(mean).float64 and work > LARGE and ensemble.rank == problem.dim):
+        return False
+    middle = replace(ensemble, points=0 * ensemble.points[:1, :])
+    off, likelihood = _round_off(problem, middle, Expectation())
+    w, U = (likelihood + problem.prior_moments(middle)).spectrum
+    return _size(off.carry(0 * off.g, (U * w**-0.5) @ U.mT)) < FINE
+
+
+def _round_off(problem: Problem, ensemble: AffineEnsemble, expectation: Expectation) -> tuple[Natural, Moments]:
+    """Return what float32 adds to the likelihood's moments and the moments themselves, judged by one row of SAMPLE."""
+    model: Any = problem.model
+    rows = slice(max(-(-model.size // SAMPLE), 64))
+    features, *observed = next(iter(model.pieces(problem.targets, problem.weights)))
+    some = [None if x is None else x[rows] for x in observed]
+    part = LinearLogits(features[rows, :], model.map, model.chunk)
+    single, double = (part.moments(ensemble, problem.likelihood, expectation, *some, single=s) for s in (True, False))
+    times = model.size / part.size
+    return Natural(single.g - double.g, single.S - double.S) * times, double * times
+
+
+def _size(off: Natural) -> float:
+    return math.sqrt(off.dot(off) / off.g.shape[0])
 
 
 def evaluate(
@@ -159,6 +185,17 @@ def evaluate(
     likelihood, prior = problem.moments(ensemble, expectation, single=single), problem.prior_moments(ensemble)
     energy = free_energy(likelihood, prior) if expectation.energy else math.nan
     return Relaxation(ensemble, likelihood + prior, energy, single=single)
+
+
+def verdict(problem: Problem, point: Relaxation, expectation: Expectation, tol: float) -> Relaxation:
+    """Return the point ready to be judged: as it is, or in full precision where the round-off of float32 might decide.
+
+    Some of the rows, in both precisions, tell how large that round-off is for these data.
+    """
+    if not point.single or point.residual >= tol:
+        return point
+    off, _ = _round_off(problem, point.ensemble, expectation)
+    return point if _size(off) < tol / 10 else precise(problem, point, expectation)
 
 
 def precise(problem: Problem, point: Relaxation, expectation: Expectation) -> Relaxation:
