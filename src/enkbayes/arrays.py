@@ -91,6 +91,20 @@ def take_rows(x: Array, rows: np.ndarray[Any, Any]) -> Array:
     return xp.take(x, like(rows, x, dtype=xp.int64), axis=0)
 
 
+def is_traced(x: Array) -> bool:
+    """Tell whether a program is being recorded, by torch.export or torch.compile, rather than run: no value may decide
+    what it does.
+
+    >>> is_traced(np.zeros(1))
+    False
+    """
+    if not compat.is_torch_array(x):
+        return False
+    import torch
+
+    return bool(torch.compiler.is_compiling() or torch.compiler.is_exporting())
+
+
 def sum_dtype(x: Array) -> Any:
     """Return the dtype in which sums over many chunks of data like `x` are kept: double precision where there is one.
 

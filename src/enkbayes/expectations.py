@@ -25,7 +25,7 @@ from typing import Any, Protocol
 import numpy as np
 from scipy.special import ndtri
 
-from enkbayes.arrays import Array, like, namespace, ndtr
+from enkbayes.arrays import Array, is_traced, like, namespace, ndtr
 from enkbayes.moments import Moments
 
 NODES = 24
@@ -191,7 +191,7 @@ def averaged_logit(a: Array, v: Array) -> tuple[Array, Array, Array]:
     >>> bool(max(np.abs(x - y).max() for x, y in zip(averaged_logit(a, v), gauss_logit(a, v))) < 1e-12)
     True
     """
-    narrow = v.shape[0] > 0 and float(namespace(v).max(v)) <= NARROW
+    narrow = v.shape[0] > 0 and not is_traced(v) and float(namespace(v).max(v)) <= NARROW
     return _narrow_logit(a, v) if narrow else gauss_logit(a, v)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
@@ -17,10 +17,12 @@ from enkbayes.expectations import Averages, Expectation
 from enkbayes.likelihoods import Likelihood
 from enkbayes.linear_map import LinearMap
 from enkbayes.moments import Moments, Sums
+from enkbayes.threads import in_threads
 
 Piece = tuple[Array, Any, Any]
 """Features (n, D), targets (n,) and weights (n,) or None of some rows."""
 
+THREADED = 3e7  # multiplications of a pass from which it is worth several threads
 CACHED = 2**20  # logits of particles that are averaged at a time
 
 Sum = TypeVar("Sum", bound=Any)
@@ -162,10 +164,20 @@ class LinearLogits:
             hessian = self.map.pull_back_curvature(features, curvature)
             return Sums(tuple(like(x, precise, dtype=wide) for x in (namespace(loss).sum(loss), gradient, hessian)))
 
-        loss, *sums = self.total(map(part, self.pieces(targets, weights))).parts
+        loss, *sums = self.total(self._each(part, targets, weights, ensemble.size)).parts
         gradient, hessian = (like(x, precise) for x in sums)
         basis = ensemble.basis
         return Moments(loss, basis.mT @ gradient, basis.mT @ (hessian @ basis))
+
+    def _each(
+        self, part: Callable[[Piece], Sum], targets: Array, weights: Array | None, particles: int
+    ) -> Iterable[Sum]:
+        """Return what every piece adds; rows in memory on several threads where that is worth it."""
+        pieces = self.pieces(targets, weights)
+        in_memory = type(self) is LinearLogits and isinstance(self.features, np.ndarray)
+        if in_memory and self.size > self.chunk and self.size * self.dim * particles > THREADED:
+            return in_threads(part, list(pieces))
+        return map(part, pieces)
 
     def _in_basis(
         self,

@@ -263,7 +263,7 @@ class Posterior:
         many, complement = (self.map.outputs or 1) >= VERY_MANY, ensemble.complement  # type: ignore[union-attr]
         logits_of = self.map.gaussian_logits if many else self.map.predictive_logits  # type: ignore[union-attr]
         mean_logits, V = logits_of(rows, ensemble)
-        if not all_finite(namespace(V).sum(V * V)):
+        if not all_finite(namespace(V).vecdot(V, V)):
             raise ValueError("the logits of some rows overflow; scale their features as those of the training data")
         if many and complement is not None:
             return predictive(rows, mean_logits, V, complement)

@@ -10,6 +10,7 @@ import enkbayes as eb
 ROOT = Path(eb.__file__).parent
 LAYERS = [
     "arrays",
+    "threads",
     "records",
     "containers",
     "gaussian",

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from enkbayes.arrays import Array, logistic_averages, namespace, sigmoid, softplus
-from enkbayes.expectations import Averages, averaged_logit, gauss_logit
+from enkbayes.expectations import Averages, averaged_logit
 from enkbayes.likelihoods.one_logit import pull_back
 from enkbayes.moments import Moments
 
@@ -37,7 +37,7 @@ class Bernoulli:
 
     def closure(self, mean_logits: Array, V: Array, targets: Array, weights: Array | None, refine: int = 0) -> Moments:
         """The same sums for logits z_n ~ N(mean_logits_n, |V_n|^2)."""
-        loss, slope, curvature = self.gaussian_averages(mean_logits, namespace(V).sum(V * V, axis=1), targets)
+        loss, slope, curvature = self.gaussian_averages(mean_logits, namespace(V).vecdot(V, V), targets)
         return pull_back(V, slope, curvature, loss, weights)
 
     def gaussian_averages(self, mean_logits: Array, cov: Array, targets: Array, refine: int = 0) -> Averages:
@@ -76,8 +76,8 @@ class Bernoulli:
     def predictive(self, mean_logits: Array, V: Array) -> Array:
         """Return E of the class probabilities (n, 2) for Gaussian logits."""
         xp = namespace(V)
-        v = xp.sum(V * V, axis=1)
-        p = xp.stack([gauss_logit(-mean_logits, v)[0], gauss_logit(mean_logits, v)[0]], axis=-1)
+        v = xp.vecdot(V, V)
+        p = xp.stack([averaged_logit(-mean_logits, v)[0], averaged_logit(mean_logits, v)[0]], axis=-1)
         return xp.minimum(p, xp.ones_like(p))  # the rule's weights add up to 1 within round-off only
 
 

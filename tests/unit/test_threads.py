@@ -1,0 +1,66 @@
+"""Several threads change nothing but the time."""
+
+import threading
+from itertools import chain
+
+import numpy as np
+import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
+
+import enkbayes as eb
+from enkbayes import logits, threads
+
+
+@pytest.fixture
+def two(monkeypatch):
+    monkeypatch.setattr(threads, "_blas_threads", lambda: 2)
+
+
+def test_results_come_in_order_from_several_threads(two):
+    seen = set()
+    together = threading.Barrier(2, timeout=20)
+
+    def work(x):
+        if x < 2:
+            together.wait()  # passes only when two threads are at work
+        seen.add(threading.current_thread().name)
+        return x
+
+    assert list(threads.in_threads(work, range(9))) == list(range(9))
+    assert len(seen) == 2
+
+
+def test_an_error_in_a_thread_is_the_callers(two):
+    with pytest.raises(ZeroDivisionError):
+        list(threads.in_threads(lambda x: 1 / x, [1, 0, 2]))
+    assert list(threads.in_threads(str, [1, 2])) == ["1", "2"]  # and the threads are still there
+
+
+def test_blas_has_one_thread_inside_and_its_own_number_again_after(two):
+    def blas(_=None):
+        return [lib["num_threads"] for lib in threadpool_info() if lib["user_api"] == "blas"]
+
+    with threadpool_limits(2, user_api="blas"):
+        before = blas()
+        assert set(chain.from_iterable(threads.in_threads(blas, range(4)))) == {1}
+        assert blas() == before
+
+
+def test_within_a_limit_of_one_there_are_no_threads():
+    with threadpool_limits(1, user_api="blas"):
+        assert set(threads.in_threads(lambda _: threading.current_thread(), range(4))) == {threading.current_thread()}
+
+
+def test_floating_point_errors_are_as_silent_as_in_the_caller(two):
+    with np.errstate(over="ignore"):
+        assert np.isinf(list(threads.in_threads(lambda x: np.float64(1e308) * x, [10.0, 20.0]))).all()
+
+
+def test_a_run_is_bitwise_the_same(two, monkeypatch):
+    rng = np.random.default_rng(0)
+    features = rng.standard_normal((1_000, 5))
+    problem = eb.Problem.create(features, features[:, 0] + rng.logistic(size=1_000) > 0, chunk=130)
+    with threadpool_limits(1, user_api="blas"):
+        alone = eb.run(problem, particles=40).theta
+        monkeypatch.setattr(logits, "THREADED", 0)
+        assert np.array_equal(eb.run(problem, particles=40).theta, alone)
