@@ -38,8 +38,9 @@ from enkbayes.samplers.meanfield import LARGEST
 
 Vector = np.ndarray[Any, Any]
 NARROW = 1e-4  # a spread that leaves the scaled weights as they are
-SPREADS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
+SPREADS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 MARGIN = 0.5  # standard errors by which a candidate must beat temperature scaling
+GUESS, SHARE = 1.0, 0.01  # spread and weight of training rows where no held-out rows are there to choose
 FOLDS = 5
 FEWEST = 20  # held-out rows below which nothing can be compared
 MOST = 20_000  # training rows that are read; they then stand for all
@@ -139,6 +140,28 @@ def calibrate(
     scale = temperature_scale(held_out, law.mean)
     problem = held_out.with_prior(_scaled(law, scale))
     return problem, Calibration(chosen, scale, scores, held_out.size, _sentence(chosen, best, held_out.size))
+
+
+def uncalibrated(train: Problem, theta: Array) -> tuple[Problem, Calibration]:
+    """Return a cautious problem for trained weights theta (P,) without held-out rows, and a sentence on what is lost.
+
+    The prior is N(theta, v I) of spread 1, and each training row counts a hundredth: the predictions stay near those of
+    the trained weights, a little less confident.
+
+    >>> train = Problem.create([[1.0, 1.0], [0.0, 2.0]], [1, 0])
+    >>> problem, calibration = uncalibrated(train, np.asarray([3.0, 4.0]))
+    >>> problem.prior.mean.tolist(), problem.weights.tolist(), calibration.rows
+    ([3.0, 4.0], [0.01, 0.01], 0)
+    """
+    _check(train, theta)
+    theta = like(theta, train.prior.mean)
+    weights = SHARE * (np.ones(train.size) if train.weights is None else to_numpy(train.weights))
+    problem = replace(train, weights=like(weights, theta)).with_prior(around(theta, train, GUESS))
+    message = (
+        "no held-out rows: the width of the posterior is a guess and over-confidence of the trained weights stays; "
+        "pass calibration= rows that the training has not seen"
+    )
+    return problem, Calibration(Candidate(GUESS, trained=True), 1.0, (), 0, message)
 
 
 def temperature_scale(problem: Problem, theta: Array) -> float:

@@ -123,7 +123,7 @@ def test_equals_a_run_on_the_same_features(outputs, bias, dtype):
 def test_the_equilibrium_forgets_the_trained_weights():
     x, y = iris(torch.float64, classes=2)
     model = mlp(1, dtype=torch.float64)
-    head = fit(model, loader(x, y), sampler=eb.MeanField())
+    head = fit(model, loader(x, y), sampler=eb.MeanField(), prior_precision=1.0)
     with torch.no_grad():
         problem = eb.Problem.create(model[:-1](x), y, 1.0, intercept=1.0)
     posterior = eb.run(problem, eb.MeanField())
@@ -172,7 +172,7 @@ def test_a_head_with_a_structured_covariance_survives_state_dict_and_export():
 def test_a_homotopy_starts_from_the_prior():
     x, y = iris(torch.float64, classes=2)
     model = mlp(1, dtype=torch.float64)
-    head = fit(model, loader(x, y), sampler=eb.Homotopy(steps=5))
+    head = fit(model, loader(x, y), sampler=eb.Homotopy(steps=5), prior_precision=1.0)
     with torch.no_grad():
         problem = eb.Problem.create(model[:-1](x), y, 1.0, intercept=1.0)
     posterior = eb.run(problem, eb.Homotopy(steps=5), particles=40)
@@ -182,7 +182,7 @@ def test_a_homotopy_starts_from_the_prior():
 def test_two_logits_predict_what_their_softmax_predicts():
     x, y = iris(torch.float64, classes=2)
     model = mlp(2, dtype=torch.float64)
-    head = fit(model, loader(x, y), sampler=eb.MeanField())
+    head = fit(model, loader(x, y), sampler=eb.MeanField(), prior_precision=1.0)
     with torch.no_grad():
         features = model[:-1](x)
     softmax = eb.Problem.create(features, y, 1.0, intercept=1.0, likelihood=eb.Categorical(2))
@@ -276,7 +276,7 @@ def test_a_linear_model_is_its_own_last_layer():
     torch.manual_seed(0)
     model = nn.Linear(4, 3)
     problem = eb.Problem.create(x, y, 1.0, intercept=1.0)
-    head = fit(model, loader(x, y), sampler=eb.MeanField())
+    head = fit(model, loader(x, y), sampler=eb.MeanField(), prior_precision=1.0)
     torch.testing.assert_close(head(x), eb.run(problem, eb.MeanField()).predict_proba(x), rtol=0, atol=1e-4)
 
 
@@ -287,17 +287,21 @@ def test_several_outputs_name_the_way_out():
     with pytest.raises(ValueError, match=r"returns a tuple of 2; expected one tensor of logits; pass features="):
         fit(model, loader(x, y))
     plain = nn.Sequential(model.body, nn.ReLU(), model.fc)
-    expected = fit(plain, loader(x, y))(x)
+    expected = fit(plain, loader(x, y), prior_precision=1.0)(x)
     model.train()
-    by_method = fit(model, loader(x, y), features=model.encode, layer="fc")
-    by_function = fit(model, loader(x, y), features=lambda x: torch.relu(model.body(x)), layer="fc")
-    by_module = fit(model, loader(x, y), features=nn.Sequential(model.body, nn.ReLU()), layer="fc")
+    by_method = fit(model, loader(x, y), prior_precision=1.0, features=model.encode, layer="fc")
+    by_function = fit(
+        model, loader(x, y), prior_precision=1.0, features=lambda x: torch.relu(model.body(x)), layer="fc"
+    )
+    by_module = fit(model, loader(x, y), prior_precision=1.0, features=nn.Sequential(model.body, nn.ReLU()), layer="fc")
     for head in (by_method, by_function, by_module):
         assert torch.equal(head(x), expected)
     assert model.training
     assert model.fc.training
     names = [f"class {number}" for number in y]
-    from_labels = fit(model, [(x, np.asarray(names))], features=model.encode, sampler=eb.MeanField())
+    from_labels = fit(
+        model, [(x, np.asarray(names))], prior_precision=1.0, features=model.encode, sampler=eb.MeanField()
+    )
     torch.testing.assert_close(from_labels(x), fit(plain, loader(x, y), sampler=eb.MeanField())(x), rtol=0, atol=1e-3)
     assert from_labels.classes.tolist() == ["class 0", "class 1", "class 2"]
 
