@@ -302,7 +302,9 @@ def test_several_outputs_name_the_way_out():
     from_labels = fit(
         model, [(x, np.asarray(names))], prior_precision=1.0, features=model.encode, sampler=eb.MeanField()
     )
-    torch.testing.assert_close(from_labels(x), fit(plain, loader(x, y), sampler=eb.MeanField())(x), rtol=0, atol=1e-3)
+    torch.testing.assert_close(
+        from_labels(x), fit(plain, loader(x, y), sampler=eb.MeanField(), prior_precision=1.0)(x), rtol=0, atol=1e-3
+    )
     assert from_labels.classes.tolist() == ["class 0", "class 1", "class 2"]
 
 
