@@ -1,19 +1,19 @@
 """A posterior around trained weights that held-out rows choose: one that predicts no worse than temperature scaling.
 
-A trained layer theta has seen its own features; a posterior fitted to these once more is sure of what the network has
-over-fitted. Rows that the network has not seen are honest. So they are the data, and the training rows may only shape
-the prior:
+A trained layer theta has seen its own features; a posterior fitted to these alone is sure of what the network has
+over-fitted. Rows that the network has not seen are honest, so the answer is theirs, by sequential Bayes:
 
-    q      = N(theta, v I), or with it as the prior the posterior of the training rows
+    q      = posterior of the training rows under the prior N(theta, v I); without training rows that prior itself
     prior  = N(c m, C),   m, C mean and covariance of q,   c = 1 / T the temperature scale of m
     answer = posterior of the held-out rows under that prior
 
 The width v is stated as the spread, the variance v mean|phi|^2 that the logits of held-out rows have under N(theta, v
 I). As it goes to zero the answer is temperature scaling (Guo et al. 2017), so that is one of the candidates. All are
 judged by the log loss of held-out rows in cross-validation, T and answer found anew without the rows that judge. Wider
-priors are tried while they improve. A candidate is taken over temperature scaling if its loss is the least, and
-lower by more than `MARGIN` standard errors of the paired difference. log T has a standard normal prior, so that few
-rows, perhaps all classified rightly, do not send T to zero.
+priors are tried while they improve. Chosen is the candidate whose gain over temperature scaling, less one standard
+error of this paired difference, is the largest; temperature scaling itself has gain and error zero, so it stays where
+nothing is better beyond doubt. log T has a standard normal prior: a few rows, perhaps all classified rightly, do not
+send T to zero.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from enkbayes.samplers.meanfield import LARGEST
 
 Vector = np.ndarray[Any, Any]
 NARROW = 1e-4  # a spread that leaves the scaled weights as they are
-SPREADS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
-MARGIN = 0.5  # standard errors by which a candidate must beat temperature scaling
+SPREADS = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
+MARGIN = 1.0  # standard errors that are taken off the gain of a candidate
 GUESS, SHARE = 1.0, 0.01  # spread and weight of training rows where no held-out rows are there to choose
 FOLDS = 5
 FEWEST = 20  # held-out rows below which nothing can be compared
@@ -59,9 +59,7 @@ class Candidate:
     def __str__(self) -> str:
         if self == TEMPERATURE:
             return "temperature scaling"
-        return f"a posterior of prior spread {self.spread:g}" + (
-            ", shaped by the training rows" if self.trained else ""
-        )
+        return f"a posterior of prior spread {self.spread:g}"
 
 
 TEMPERATURE = Candidate(NARROW)
@@ -77,6 +75,10 @@ class Score:
     nll: float
     gain: float
     error: float
+
+    def bound(self, margin: float) -> float:
+        """Return the gain that is safe: less `margin` standard errors."""
+        return self.gain - margin * self.error
 
 
 @dataclass(frozen=True)
@@ -114,7 +116,7 @@ def calibrate(
     spreads : sequence of float
         To be tried, ascending.
     margin : float
-        Standard errors by which a candidate must beat temperature scaling.
+        Standard errors that are taken off the gain of a candidate.
     seed : int
         Of the folds, and of the training rows that are read where there are many.
 
@@ -124,8 +126,8 @@ def calibrate(
     >>> features = rng.standard_normal((300, 2))
     >>> labels = features[:, 0] + rng.logistic(size=300) > 0
     >>> problem, calibration = calibrate(Problem.create(features, labels), np.asarray([5.0, 0.0]))
-    >>> round(calibration.scale, 1), calibration.chosen
-    (0.2, Candidate(spread=0.1, trained=False))
+    >>> round(calibration.scale, 1), str(calibration.chosen)
+    (0.2, 'temperature scaling')
     """
     _check(held_out, theta)
     theta = like(theta, held_out.prior.mean)
@@ -133,13 +135,12 @@ def calibrate(
     scores: tuple[Score, ...] = ()
     if held_out.size >= FEWEST:
         scores = tuple(_scores(held_out, theta, read, sorted(spreads), seed))
-    best = min(scores, key=lambda score: score.nll, default=None)
-    taken = best is not None and best.gain > margin * best.error
-    chosen = best.candidate if best is not None and taken else TEMPERATURE
+    best = max(scores, key=lambda score: score.bound(margin), default=None)
+    chosen = TEMPERATURE if best is None else best.candidate
     law = _law(held_out, theta, read, chosen)
     scale = temperature_scale(held_out, law.mean)
     problem = held_out.with_prior(_scaled(law, scale))
-    return problem, Calibration(chosen, scale, scores, held_out.size, _sentence(chosen, best, held_out.size))
+    return problem, Calibration(chosen, scale, scores, held_out.size, _sentence(scores, best, held_out.size))
 
 
 def uncalibrated(train: Problem, theta: Array) -> tuple[Problem, Calibration]:
@@ -239,17 +240,15 @@ def _scores(
     weights = weights / np.sum(weights)
     plain = _losses(held_out, around(theta, held_out, NARROW), folds, TEMPERATURE)
     yield Score(TEMPERATURE, float(weights @ plain), 0.0, 0.0)
-    for trained in (False, True) if train is not None else (False,):
-        least = math.inf
-        for candidate in (Candidate(spread, trained) for spread in spreads):
-            gains = plain - _losses(held_out, _law(held_out, theta, train, candidate), folds, candidate)
-            gain = float(weights @ gains)
-            yield Score(
-                candidate, float(weights @ plain) - gain, gain, float((weights**2 @ (gains - gain) ** 2) ** 0.5)
-            )
-            if not -gain < least:
-                break
-            least = -gain
+    before = -math.inf
+    for candidate in (Candidate(spread, trained=train is not None) for spread in spreads):
+        gains = plain - _losses(held_out, _law(held_out, theta, train, candidate), folds, candidate)
+        gain = float(weights @ gains)
+        error = math.sqrt(float(weights**2 @ (gains - gain) ** 2))
+        yield Score(candidate, float(weights @ plain) - gain, gain, error)
+        if not gain > before:
+            break
+        before = gain
 
 
 def _folds(targets: Vector, seed: int) -> Vector:
@@ -282,12 +281,11 @@ def _predicted(inside: Problem, outside: Problem, *, point: bool) -> Vector:
     return to_numpy(_coarse(inside).predict_proba(features))
 
 
-def _sentence(chosen: Candidate, best: Score | None, rows: int) -> str:
+def _sentence(scores: Sequence[Score], best: Score | None, rows: int) -> str:
     if best is None:
         return f"{rows} held-out rows are too few to compare: temperature scaling"
     if best.candidate == TEMPERATURE:
-        return f"no posterior predicts {rows} held-out rows better than temperature scaling"
-    compared = f"{best.gain:.4f} (standard error {best.error:.4f}) below temperature scaling's on {rows} held-out rows"
-    if chosen == TEMPERATURE:
-        return f"temperature scaling: the best posterior has a log loss only {compared}"
-    return f"{chosen}: log loss {compared}"
+        most = max(score.gain for score in scores)
+        return f"temperature scaling: no posterior is better beyond doubt on {rows} held-out rows (gain {most:.4f})"
+    gain = f"{best.gain:.4f} (standard error {best.error:.4f})"
+    return f"{best.candidate}: log loss {gain} below temperature scaling's on {rows} held-out rows"
