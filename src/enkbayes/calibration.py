@@ -32,6 +32,7 @@ from enkbayes.gaussian import Gaussian
 from enkbayes.logits import LinearLogits
 from enkbayes.posterior import Posterior
 from enkbayes.problem import Problem
+from enkbayes.propagation import in_double
 from enkbayes.run import run
 from enkbayes.samplers import MeanField
 from enkbayes.samplers.meanfield import LARGEST
@@ -105,6 +106,8 @@ def calibrate(
 ) -> tuple[Problem, Calibration]:
     """Return the problem whose posterior is the answer, held-out rows under the chosen prior, and how it was chosen.
 
+    All of it is in numpy's double precision, for priors may be ill-conditioned.
+
     Parameters
     ----------
     held_out : Problem
@@ -130,8 +133,9 @@ def calibrate(
     (0.2, 'temperature scaling')
     """
     _check(held_out, theta)
-    theta = like(theta, held_out.prior.mean)
-    read = None if train is None or held_out.dim > LARGEST else _thinned(train, seed)
+    held_out = in_double(held_out)
+    theta = to_numpy(theta).astype(np.float64)
+    read = None if train is None or held_out.dim > LARGEST else in_double(_thinned(train, seed))
     scores: tuple[Score, ...] = ()
     if held_out.size >= FEWEST:
         scores = tuple(_scores(held_out, theta, read, sorted(spreads), seed))

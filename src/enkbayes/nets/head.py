@@ -230,15 +230,15 @@ def _rows(found: torch.Tensor, train: torch.Tensor) -> torch.Tensor:
 def _calibrated(
     train: Data, held: Data, layer: Layer | None, sampler: Sampler | None, settings: dict[str, Any]
 ) -> tuple[Posterior, Calibration]:
-    """Return the posterior that calibration data choose, and how. Everything is in double precision on the CPU."""
+    """Return the posterior that calibration data choose, and how; it is found in double precision on the CPU."""
     (features, labels), (held_features, held_labels) = train, held
     classes = np.unique(np.concatenate([labels, held_labels])) if layer is None else np.arange(max(layer.outputs, 2))
     with_bias = layer is None or layer.bias is not None
     problem, held_out = (
-        Problem.create(np.asarray(x.double().cpu()), y, intercept=1.0 if with_bias else None, classes=classes)
+        Problem.create(x, y, intercept=1.0 if with_bias else None, classes=classes)
         for x, y in ((features, labels), (held_features, held_labels))
     )
-    theta = map_estimate(problem).theta if layer is None else np.asarray(trained_weights(layer).double().cpu())
+    theta = map_estimate(problem).theta if layer is None else trained_weights(layer)
     chosen, report = calibrate(held_out, theta, problem, seed=settings["seed"])
     posterior = run(chosen, sampler, **settings)
     return replace(posterior, ensemble=posterior.ensemble.to(features)), report
