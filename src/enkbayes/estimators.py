@@ -48,7 +48,7 @@ class EnsembleClassifier(Fitting, Aftercare, ClassifierMixin, BaseEstimator):  #
         prior_precision)`, up to the intercept's weak prior. "auto" chooses the number under which the data are most
         probable (`partial_fit`: on the first batch); `prior_precision_` tells which, `tuning_` how.
     prior_mean : float, array (D,) or array (D, K)
-        Mean of the weights' prior.
+        Mean of the weights' prior. With a row more, (D + 1,) or (D + 1, K), the last one is the intercept's.
     fit_intercept : bool
         Whether each logit has a constant term.
     random_state : int, RandomState or None
@@ -86,6 +86,8 @@ class EnsembleClassifier(Fitting, Aftercare, ClassifierMixin, BaseEstimator):  #
         The prior in use, as given or as chosen.
     tuning_ : Tuning or None
         How "auto" chose: variances, evidence, whether the search settled, and a sentence.
+    calibration_ : Calibration or None
+        How calibration rows chose prior and temperature: the candidates with their scores, and a sentence.
     trust_ : Trust
         How far to trust the posterior: a verdict, what to do, and the figures behind them. Files keep it.
 
@@ -130,12 +132,22 @@ class EnsembleClassifier(Fitting, Aftercare, ClassifierMixin, BaseEstimator):  #
         self.prior_groups = prior_groups
 
     def fit(
-        self, X: Any, y: Any, sample_weight: Any = None, *, checkpoint: Checkpoint | str | Path | None = None
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        calibration: tuple[Any, Any] | None = None,
+        checkpoint: Checkpoint | str | Path | None = None,
     ) -> EnsembleClassifier:
         """Fit to features X (N, D), dense or sparse, and labels y (N,); forgets earlier fits.
 
         sample_weight (N,) says how often each row counts. checkpoint is a file that keeps the run, see `enkbayes.run`;
         to go on from it random_state must be a number.
+
+        calibration is (X, y) of rows that are not among the training rows. Then the posterior is theirs, around the
+        trained weights, and predicts no worse than temperature scaling on such rows; see `enkbayes.calibration`. The
+        trained weights are prior_mean if it is an array, and otherwise the most probable ones given the training rows.
         """
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=FLOATS)
         check_classification_targets(y)
@@ -146,7 +158,13 @@ class EnsembleClassifier(Fitting, Aftercare, ClassifierMixin, BaseEstimator):  #
         self._warn_of_few(problem, sampler)
         theta = self._warm_theta(problem, sampler) if self.warm_start else None
         data = fingerprint(X, y, sample_weight)
-        return self._learn(self._tuned(problem), sampler, data, theta=theta, checkpoint=checkpoint)
+        asked, seed = self._tuned(problem), None
+        self.calibration_ = None
+        if calibration is not None:
+            seed = self._seed()
+            rows = validate_data(self, *calibration, accept_sparse="csr", dtype=FLOATS, reset=False)
+            asked, data = self._calibrated(asked, rows, classes, seed), fingerprint(rows[0], rows[1], None, data)
+        return self._learn(asked, sampler, data, seed=seed, theta=theta, checkpoint=checkpoint)
 
     def fit_shard(
         self,

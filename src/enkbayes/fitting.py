@@ -11,9 +11,12 @@ from typing import Any, Self
 import numpy as np
 from sklearn.utils import check_random_state
 
+from enkbayes.calibration import Calibration, calibrate
 from enkbayes.checkpoints import Checkpoint
 from enkbayes.empirical_bayes import Tuning, tune_prior, with_variances
 from enkbayes.evidence import Evidence
+from enkbayes.gaussian import Gaussian
+from enkbayes.map_estimate import map_estimate
 from enkbayes.polish import polish
 from enkbayes.posterior import Posterior
 from enkbayes.priors import groups_to_choose, stated, weight_prior
@@ -44,6 +47,7 @@ class Fitting:
     fingerprint_: str | None
     problem_: Problem
     tuning_: Tuning | None
+    calibration_: Calibration | None = None
     _trust: Trust | None
     _evidence: Evidence | None
 
@@ -79,11 +83,28 @@ class Fitting:
         if not intercept > 0:
             raise ValueError(f"intercept_precision is {intercept}; expected a positive number")
         outputs = None if len(classes) == 2 else len(classes)
-        prior = weight_prior(X.shape[1], outputs, precision, self.prior_mean)
-        problem = create(
-            X, y, prior, intercept=1 / intercept if self.fit_intercept else None, weights=weights, classes=classes
-        )
+        mean, constant = self._prior_mean(X.shape[1], outputs or 1)
+        prior = weight_prior(X.shape[1], outputs, precision, mean)
+        law = Gaussian(constant, 1 / intercept) if self.fit_intercept else None
+        problem = create(X, y, prior, intercept=law, weights=weights, classes=classes)
         return problem if tuning is None else with_variances(problem, self._groups(problem), tuning.variances)
+
+    def _prior_mean(self, dim: int, logits: int) -> tuple[Any, Array]:
+        """Return the prior means of the weights and of the intercept, (K,) or (1,)."""
+        mean = self.prior_mean
+        if self.fit_intercept and np.shape(mean) in ((dim + 1,), (dim + 1, logits)):
+            values = np.asarray(mean, dtype=np.float64)
+            return values[:-1], np.broadcast_to(values[-1], (logits,))
+        return mean, np.zeros(logits)
+
+    def _calibrated(
+        self, asked: tuple[Problem, Tuning | None], rows: tuple[Any, Array], classes: Array, seed: int
+    ) -> tuple[Problem, Tuning | None]:
+        """Return the problem that calibration rows choose: their own, under a prior around the trained weights."""
+        train, tuning = asked
+        theta = train.prior.mean if np.ndim(self.prior_mean) else map_estimate(train).theta
+        problem, self.calibration_ = calibrate(self._problem(*rows, classes, None), theta, train, seed=seed)
+        return problem, tuning
 
     def _groups(self, problem: Problem) -> Any:
         linear = problem.model.map  # type: ignore[union-attr]

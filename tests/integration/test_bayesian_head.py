@@ -14,6 +14,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 
+from enkbayes.metrics import nll  # noqa: E402
 from enkbayes.nets import BayesianHead  # noqa: E402
 
 
@@ -123,7 +124,7 @@ def test_equals_a_run_on_the_same_features(outputs, bias, dtype):
 def test_the_equilibrium_forgets_the_trained_weights():
     x, y = iris(torch.float64, classes=2)
     model = mlp(1, dtype=torch.float64)
-    head = fit(model, loader(x, y), sampler=eb.MeanField())
+    head = fit(model, loader(x, y), sampler=eb.MeanField(), prior_precision=1.0)
     with torch.no_grad():
         problem = eb.Problem.create(model[:-1](x), y, 1.0, intercept=1.0)
     posterior = eb.run(problem, eb.MeanField())
@@ -172,7 +173,7 @@ def test_a_head_with_a_structured_covariance_survives_state_dict_and_export():
 def test_a_homotopy_starts_from_the_prior():
     x, y = iris(torch.float64, classes=2)
     model = mlp(1, dtype=torch.float64)
-    head = fit(model, loader(x, y), sampler=eb.Homotopy(steps=5))
+    head = fit(model, loader(x, y), sampler=eb.Homotopy(steps=5), prior_precision=1.0)
     with torch.no_grad():
         problem = eb.Problem.create(model[:-1](x), y, 1.0, intercept=1.0)
     posterior = eb.run(problem, eb.Homotopy(steps=5), particles=40)
@@ -182,7 +183,7 @@ def test_a_homotopy_starts_from_the_prior():
 def test_two_logits_predict_what_their_softmax_predicts():
     x, y = iris(torch.float64, classes=2)
     model = mlp(2, dtype=torch.float64)
-    head = fit(model, loader(x, y), sampler=eb.MeanField())
+    head = fit(model, loader(x, y), sampler=eb.MeanField(), prior_precision=1.0)
     with torch.no_grad():
         features = model[:-1](x)
     softmax = eb.Problem.create(features, y, 1.0, intercept=1.0, likelihood=eb.Categorical(2))
@@ -276,7 +277,7 @@ def test_a_linear_model_is_its_own_last_layer():
     torch.manual_seed(0)
     model = nn.Linear(4, 3)
     problem = eb.Problem.create(x, y, 1.0, intercept=1.0)
-    head = fit(model, loader(x, y), sampler=eb.MeanField())
+    head = fit(model, loader(x, y), sampler=eb.MeanField(), prior_precision=1.0)
     torch.testing.assert_close(head(x), eb.run(problem, eb.MeanField()).predict_proba(x), rtol=0, atol=1e-4)
 
 
@@ -287,18 +288,24 @@ def test_several_outputs_name_the_way_out():
     with pytest.raises(ValueError, match=r"returns a tuple of 2; expected one tensor of logits; pass features="):
         fit(model, loader(x, y))
     plain = nn.Sequential(model.body, nn.ReLU(), model.fc)
-    expected = fit(plain, loader(x, y))(x)
+    expected = fit(plain, loader(x, y), prior_precision=1.0)(x)
     model.train()
-    by_method = fit(model, loader(x, y), features=model.encode, layer="fc")
-    by_function = fit(model, loader(x, y), features=lambda x: torch.relu(model.body(x)), layer="fc")
-    by_module = fit(model, loader(x, y), features=nn.Sequential(model.body, nn.ReLU()), layer="fc")
+    by_method = fit(model, loader(x, y), prior_precision=1.0, features=model.encode, layer="fc")
+    by_function = fit(
+        model, loader(x, y), prior_precision=1.0, features=lambda x: torch.relu(model.body(x)), layer="fc"
+    )
+    by_module = fit(model, loader(x, y), prior_precision=1.0, features=nn.Sequential(model.body, nn.ReLU()), layer="fc")
     for head in (by_method, by_function, by_module):
         assert torch.equal(head(x), expected)
     assert model.training
     assert model.fc.training
     names = [f"class {number}" for number in y]
-    from_labels = fit(model, [(x, np.asarray(names))], features=model.encode, sampler=eb.MeanField())
-    torch.testing.assert_close(from_labels(x), fit(plain, loader(x, y), sampler=eb.MeanField())(x), rtol=0, atol=1e-3)
+    from_labels = fit(
+        model, [(x, np.asarray(names))], prior_precision=1.0, features=model.encode, sampler=eb.MeanField()
+    )
+    torch.testing.assert_close(
+        from_labels(x), fit(plain, loader(x, y), sampler=eb.MeanField(), prior_precision=1.0)(x), rtol=0, atol=1e-3
+    )
     assert from_labels.classes.tolist() == ["class 0", "class 1", "class 2"]
 
 
@@ -415,3 +422,66 @@ def test_an_empty_loader_is_one_sentence():
         BayesianHead.fit(model, [], progress=False)
     with pytest.raises(ValueError, match="yields no batches"):
         BayesianHead.fit(model, [], features=model[:2], progress=False)
+
+
+def trained(outputs, dtype=torch.float32):
+    """A network that has over-fitted 60 noisy rows, these, and 120 others."""
+    torch.manual_seed(1)
+    x = torch.randn(180, 4, dtype=dtype)
+    centres = torch.randn(4, max(outputs, 2), dtype=dtype)
+    y = torch.distributions.Categorical(logits=x @ centres).sample()
+    model = mlp(outputs, dtype=dtype)
+    optimiser = torch.optim.Adam(model.parameters(), lr=0.1)
+    for _ in range(150):
+        optimiser.zero_grad()
+        logits = model(x[:60])
+        loss = (
+            nn.functional.binary_cross_entropy_with_logits(logits[:, 0], y[:60].to(dtype))
+            if outputs == 1
+            else nn.functional.cross_entropy(logits, y[:60])
+        )
+        loss.backward()
+        optimiser.step()
+    return model, (x[:60], y[:60]), (x[60:120], y[60:120]), (x[120:], y[120:])
+
+
+@pytest.mark.parametrize("outputs", [1, 2, 3])
+def test_calibration_data_mend_an_over_confident_network(outputs):
+    model, train, held_out, fresh = trained(outputs)
+    head = fit(model, loader(*train), calibration=loader(*held_out))
+    with torch.no_grad():
+        logits = model(fresh[0])
+        network = torch.softmax(torch.cat([torch.zeros_like(logits), logits], 1) if outputs == 1 else logits, dim=1)
+    assert head.calibration.rows == 60
+    assert head.calibration.scale < 0.8
+    assert head(fresh[0]).dtype == torch.float32
+    assert nll(head(fresh[0]), fresh[1]) < nll(network, fresh[1]) - 0.1
+    again = BayesianHead.empty(model)
+    again.load_state_dict(head.state_dict())
+    torch.testing.assert_close(again(fresh[0]), head(fresh[0]))
+
+
+def test_calibration_works_with_features_of_ones_own():
+    model, train, held_out, fresh = trained(3)
+    whole = fit(model, loader(*train), calibration=loader(*held_out))
+    with_layer = fit(model, loader(*train), calibration=loader(*held_out), features=model[:-1], layer="2")
+    without = fit(model, loader(*train), calibration=loader(*held_out), features=model[:-1])
+    torch.testing.assert_close(with_layer(fresh[0]), whole(fresh[0]))
+    assert nll(without(fresh[0]), fresh[1]) < 1.1
+
+
+def test_calibration_data_choose_the_prior_alone():
+    model, train, held_out, _ = trained(1)
+    with pytest.raises(ValueError, match=r"pass either calibration= or a prior, not both"):
+        fit(model, loader(*train), calibration=loader(*held_out), prior_precision=1.0)
+
+
+def test_without_calibration_data_a_head_stays_near_its_network_and_says_what_is_lost():
+    model, train, _, fresh = trained(2)
+    head = fit(model, loader(*train))
+    with torch.no_grad():
+        network = torch.softmax(model(fresh[0]), dim=1)
+    assert (head(fresh[0]) - network).abs().mean() < 0.05
+    assert head(fresh[0]).max(1).values.mean() < network.max(1).values.mean()
+    assert "pass calibration=" in head.calibration.message
+    assert fit(model, loader(*train), prior_precision=1.0).calibration is None

@@ -18,6 +18,8 @@ from sklearn.preprocessing import StandardScaler
 
 import enkbayes as eb
 from enkbayes import EnsembleClassifier
+from enkbayes.map_estimate import map_estimate
+from enkbayes.metrics import nll
 
 
 def standardised(load):
@@ -287,3 +289,41 @@ def test_a_run_that_does_not_settle_warns(wine):
 def test_wrong_parameters_are_explained(wine, parameters, message):
     with pytest.raises(ValueError, match=message):
         EnsembleClassifier(**parameters).fit(*wine)
+
+
+@pytest.mark.parametrize("data", ["cancer", "wine"])
+def test_calibration_rows_mend_over_confident_weights(data, request):
+    X, y = request.getfixturevalue(data)
+    X = X + 1.5 * np.random.default_rng(0).standard_normal(X.shape)
+    train, held_out, fresh = np.array_split(np.random.default_rng(1).permutation(len(y)), 3)
+    weights = map_estimate(eb.Problem.create(X[train], y[train], 1e3, intercept=1e3)).theta
+    trained = 2 * weights.reshape(X.shape[1] + 1, -1)
+    trained = trained[:, 0] if trained.shape[1] == 1 else trained
+    clf = EnsembleClassifier(prior_mean=trained, random_state=0)
+    clf.fit(X[train], y[train], calibration=(X[held_out].astype(np.float32), y[held_out]))
+    point = EnsembleClassifier(prior_mean=trained, prior_precision=1e8, intercept_precision=1e8).fit(X[train], y[train])
+    assert clf.calibration_.rows == len(held_out)
+    assert clf.calibration_.scale < 0.6
+    before, after = (nll(c.predict_proba(X[fresh]), y[fresh]) for c in (point, clf))
+    assert after < 0.7 * before
+    assert clf.trust_.verdict in {"good", "usable"}
+    again = pickle.loads(pickle.dumps(clf))
+    assert again.calibration_ == clf.calibration_
+    assert clf.fit(X[train], y[train]).calibration_ is None
+
+
+def test_calibration_without_a_prior_mean_starts_from_the_most_probable_weights(cancer):
+    X, y = cancer
+    clf = EnsembleClassifier(random_state=0).fit(X[:200], y[:200], calibration=(X[200:400], y[200:400]))
+    assert nll(clf.predict_proba(X[400:]), y[400:]) < 0.15
+
+
+def test_prior_mean_may_bring_the_intercept(wine):
+    X, y = wine
+    mean = np.random.default_rng(0).standard_normal((X.shape[1] + 1, 3))
+    clf = EnsembleClassifier(prior_mean=mean, random_state=0).fit(X, y)
+    np.testing.assert_array_equal(clf.problem_.prior.mean, mean.ravel())
+    clf = EnsembleClassifier(prior_mean=mean[:, 0], random_state=0).fit(X, y)
+    np.testing.assert_array_equal(clf.problem_.prior.mean, np.repeat(mean[:, 0], 3))
+    with pytest.raises(ValueError, match="prior_mean has shape"):
+        EnsembleClassifier(prior_mean=mean, fit_intercept=False).fit(X, y)

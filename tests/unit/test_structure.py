@@ -45,6 +45,7 @@ LAYERS = [
     "evidence",
     "propagation",
     "empirical_bayes",
+    "calibration",
     "trust",
     "baselines",
     "priors",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from itertools import chain
 from typing import Any, Self
 
@@ -10,13 +11,16 @@ import numpy as np
 import torch
 from torch import nn
 
+from enkbayes.calibration import Calibration, calibrate, uncalibrated
 from enkbayes.gaussian import Gaussian
 from enkbayes.likelihoods import Bernoulli, Categorical
 from enkbayes.linear_map import LinearMap
+from enkbayes.map_estimate import map_estimate
 from enkbayes.nets.batches import Place, Reader, call, device_of, shown
 from enkbayes.nets.layers import Layer, behead, encoder, frozen_copy, linear_layer, take_off
 from enkbayes.nets.module import PosteriorModule, blank
-from enkbayes.nets.start import around_trained_weights
+from enkbayes.nets.start import around_trained_weights, trained_weights
+from enkbayes.posterior import Posterior
 from enkbayes.problem import Problem
 from enkbayes.run import run
 from enkbayes.samplers import FROM_PRIOR, Sampler
@@ -27,7 +31,7 @@ class BayesianHead(PosteriorModule):
 
     A module like any other: `head(x)` gives probabilities (n, K), K = 2 for one logit; `state_dict`, `.to()` and
     `torch.export.export(head, (x,), strict=False)` work. It holds a copy of the network without its last layer, always
-    in eval mode.
+    in eval mode. `calibration` tells how the prior was chosen, with a sentence; None for a prior of your own.
 
     Examples
     --------
@@ -43,17 +47,22 @@ class BayesianHead(PosteriorModule):
 
     map: LinearMap
 
+    def __init__(self, body: nn.Module, posterior: Posterior, calibration: Calibration | None = None) -> None:
+        super().__init__(body, posterior)
+        self.calibration = calibration
+
     @classmethod
     def fit(
         cls,
         model: nn.Module,
         loader: Iterable[Any],
         *,
+        calibration: Iterable[Any] | None = None,
         layer: str | None = None,
         features: Callable[..., torch.Tensor] | None = None,
         inputs: Place = None,
         labels: Place = None,
-        prior_precision: float = 1.0,
+        prior_precision: float | None = None,
         intercept_precision: float | None = None,
         prior: Gaussian | None = None,
         sampler: Sampler | None = None,
@@ -67,6 +76,12 @@ class BayesianHead(PosteriorModule):
         treated as the one logit z1 - z0 with twice the prior variance, which predicts exactly what the two-logit
         softmax predicts, with half the parameters and an exact predictive integral.
 
+        With `calibration` the posterior is one that predicts no worse than temperature scaling on these data, see
+        `enkbayes.calibration`. Without it and without a prior of your own the prior is centred at the trained weights
+        and each training row counts a hundredth, which changes predictions little; what a network has over-fitted it
+        cannot tell. `prior_precision=0.5`, or any other prior, is the paper's recipe: N(0, 1 / prior_precision) and all
+        training rows at full weight, sure of features that were trained on these very rows.
+
         Parameters
         ----------
         model : nn.Module
@@ -74,6 +89,9 @@ class BayesianHead(PosteriorModule):
         loader : iterable of batches
             (x, y), longer tuples that begin so, or dicts. Labels are class numbers 0 ... K-1 (0 and 1 for one logit) of
             any dtype, (n,) or (n, 1).
+        calibration : iterable of batches, optional
+            Data of the same kind that the network was not trained on, a few hundred rows or more. They choose the
+            prior, and the posterior is theirs.
         layer : str, optional
             Name of the last Linear. Default: the one whose output is the model's output.
         features : module, method or function, optional
@@ -83,8 +101,8 @@ class BayesianHead(PosteriorModule):
         inputs, labels : str, int or function of a batch, optional
             Where inputs and labels are in a batch. Default: places 0 and 1, or usual keys. Inputs that are a tuple or a
             dict are passed on as arguments or keywords.
-        prior_precision : float
-            The weights have the prior N(0, 1 / prior_precision).
+        prior_precision : float, optional
+            The weights have the prior N(0, 1 / prior_precision). Default: a prior around the trained weights.
         intercept_precision : float, optional
             The same for the bias, if there is one. Default: prior_precision.
         prior : Gaussian, optional
@@ -98,6 +116,9 @@ class BayesianHead(PosteriorModule):
         progress : bool
             Show progress bars.
         """
+        precisions = (prior_precision, intercept_precision)
+        if calibration is not None and (prior, *precisions) != (None, None, None):
+            raise ValueError("calibration data choose the prior; pass either calibration= or a prior, not both")
         reader = Reader(inputs, labels, device_of(model))
         body = frozen_copy(model) if features is None else encoder(features, model)
         known = Layer.of(linear_layer(model, layer)) if features is not None and layer is not None else None
@@ -107,12 +128,18 @@ class BayesianHead(PosteriorModule):
                 body, known, found, numbers = _without_last_layer(body, pairs, layer)
             else:
                 found, numbers = _gather((_features(call(body, x), known), y) for x, y in pairs)
-        problem = _problem(found, numbers, known, prior_precision, intercept_precision, prior)
-        theta = None
-        if known is not None and not isinstance(sampler, FROM_PRIOR):
+        settings: dict[str, Any] = {"particles": particles, "seed": seed, "progress": progress}
+        if calibration is not None:
+            pairs = map(reader, shown(calibration, "Calibration", enabled=progress))
+            with torch.no_grad():
+                held = _gather((_rows(call(body, x), found), y) for x, y in pairs)
+            return cls(body, *_calibrated((found, numbers), held, known, sampler, settings))
+        problem, report, theta = _problem(found, numbers, known, precisions, prior), None, None
+        if known is not None and precisions == (None, None) and prior is None:
+            problem, report = uncalibrated(problem, trained_weights(known))
+        elif known is not None and not isinstance(sampler, FROM_PRIOR):
             theta = around_trained_weights(problem, known, particles, seed)
-        posterior = run(problem, sampler, particles=particles, seed=seed, theta=theta, progress=progress)
-        return cls(body, posterior)
+        return cls(body, run(problem, sampler, theta=theta, **settings), report)
 
     @classmethod
     def empty(cls, model: nn.Module, layer: str | None = None) -> Self:
@@ -159,6 +186,7 @@ class BayesianHead(PosteriorModule):
 
 
 Pairs = Iterable[tuple[Any, np.ndarray[Any, Any]]]
+Data = tuple[torch.Tensor, np.ndarray[Any, Any]]
 
 
 def _without_last_layer(
@@ -194,16 +222,38 @@ def _features(found: Any, layer: Layer | None) -> torch.Tensor:
     return found
 
 
+def _rows(found: torch.Tensor, train: torch.Tensor) -> torch.Tensor:
+    """Return features of calibration data as rows (n, D) like those of the training data."""
+    return found.reshape(-1, train.shape[1])
+
+
+def _calibrated(
+    train: Data, held: Data, layer: Layer | None, sampler: Sampler | None, settings: dict[str, Any]
+) -> tuple[Posterior, Calibration]:
+    """Return the posterior that calibration data choose, and how; it is found in double precision on the CPU."""
+    (features, labels), (held_features, held_labels) = train, held
+    classes = np.unique(np.concatenate([labels, held_labels])) if layer is None else np.arange(max(layer.outputs, 2))
+    with_bias = layer is None or layer.bias is not None
+    problem, held_out = (
+        Problem.create(x, y, intercept=1.0 if with_bias else None, classes=classes)
+        for x, y in ((features, labels), (held_features, held_labels))
+    )
+    theta = map_estimate(problem).theta if layer is None else trained_weights(layer)
+    chosen, report = calibrate(held_out, theta, problem, seed=settings["seed"])
+    posterior = run(chosen, sampler, **settings)
+    return replace(posterior, ensemble=posterior.ensemble.to(features)), report
+
+
 def _problem(
     features: torch.Tensor,
     labels: np.ndarray[Any, Any],
     layer: Layer | None,
-    prior_precision: float,
-    intercept_precision: float | None,
+    stated: tuple[float | None, float | None],
     prior: Gaussian | None,
 ) -> Problem:
     """Return the problem of the last layer; two logits count as their difference, with twice the variance."""
-    precisions = (prior_precision, prior_precision if intercept_precision is None else intercept_precision)
+    weights = 1.0 if stated[0] is None else stated[0]
+    precisions = (weights, weights if stated[1] is None else stated[1])
     if not all(np.isfinite(p) and p > 0 for p in precisions):
         raise ValueError(f"the precisions of weights and bias are {precisions}; expected positive numbers")
     double = 2.0 if layer is not None and layer.outputs == 2 else 1.0

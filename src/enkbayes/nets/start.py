@@ -16,6 +16,11 @@ def around_trained_weights(problem: Problem, layer: Layer, particles: int, seed:
     if particles <= problem.dim:
         return None
     prior = problem.prior
-    rows = layer.weight if layer.bias is None else torch.cat([layer.weight, layer.bias[:, None]], dim=1)
-    centre = (rows[1] - rows[0] if layer.outputs == 2 else rows.T.reshape(-1)).to(prior.mean.dtype)
+    centre = trained_weights(layer).to(prior.mean.dtype)
     return prior.whitened(particles, np.random.default_rng(seed)) + (centre - prior.mean)
+
+
+def trained_weights(layer: Layer) -> torch.Tensor:
+    """Return the parameters (P,) of the layer, the bias at the end; two logits count as their difference."""
+    rows = layer.weight if layer.bias is None else torch.cat([layer.weight, layer.bias[:, None]], dim=1)
+    return rows[1] - rows[0] if layer.outputs == 2 else rows.T.reshape(-1)
