@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+
 from enkbayes.arrays import Array, all_finite, epsilon, like, namespace, softmax, symmetric
 from enkbayes.expectations import Averages, quasi_random_points
 from enkbayes.moments import Diverged, Moments
@@ -236,4 +238,7 @@ def _root(cov: Array) -> Array:
     K = cov.shape[-1]
     eye = xp.eye(K, dtype=cov.dtype, device=cov.device)
     ridge = 4 * K * epsilon(cov) * xp.sum(cov * eye, axis=(1, 2)) + xp.finfo(cov.dtype).smallest_normal ** 0.5
-    return xp.linalg.cholesky(cov + ridge[:, None, None] * eye)
+    try:
+        return xp.linalg.cholesky(cov + ridge[:, None, None] * eye)
+    except (np.linalg.LinAlgError, RuntimeError):  # torch's is a RuntimeError
+        raise Diverged("the covariances of the logits are not positive definite") from None

@@ -22,7 +22,9 @@ COARSE_STEPS = 30  # a quadrature that has not settled by then has kinks that sl
 FINEST = 2  # softmax quadrature goes up to 4**2 times its usual number of points
 LARGEST = 2000  # parameters up to which a P x P covariance is the default
 SMALL = 500  # the same for a run with fewer particles than parameters, where it buys little
-RANK = 128  # directions of a structured covariance, unless their entries would pass the next number: time more than memory
+RANK = (
+    128  # directions of a structured covariance, unless their entries would pass the next number: time more than memory
+)
 ENTRIES = 1.6e6
 STRUCTURED_TOL = 1e-3  # residual below which the structure of the covariance, not the iteration, limits the accuracy
 SEARCHES = 2  # a structured run looks for directions at the most probable parameters and again at its law
