@@ -1,0 +1,88 @@
+"""The image networks of usefulness.py: trained once, kept in the cache, continued when stopped.
+
+    python benchmarks/useful_networks.py dogs-cats 0 1 2    # members of a task, one after the other, on one core
+
+usefulness.py trains what is missing; this command lets several cores share the work beforehand.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+
+from enkbayes.datasets.cifar import Images, dogs_and_cats, load_cifar10
+from enkbayes.datasets.downloads import cache_folder
+from enkbayes.nets.image_training import ImageTraining, train_on_images
+from enkbayes.nets.resnet import ResNet10
+
+
+@dataclass(frozen=True)
+class ImageRecipe:
+    """What is trained, on what and how: all members differ by their seed alone."""
+
+    train: Callable[[], Images]
+    network: Callable[[], torch.nn.Module]
+    training: ImageTraining
+
+
+def _ten_classes() -> Images:
+    train, _ = load_cifar10()
+    return Images(train.images[:20_000], train.labels[:20_000])  # the official order is random
+
+
+def _fashion() -> Images:
+    from enkbayes.datasets.idx import load_fashion_mnist
+
+    train, _ = load_fashion_mnist()
+    return Images(train.images[:20_000], train.labels[:20_000])
+
+
+RECIPES = {
+    "dogs-cats": ImageRecipe(lambda: dogs_and_cats(load_cifar10()[0]), lambda: ResNet10(1), ImageTraining(epochs=10)),
+    "ten-classes": ImageRecipe(
+        _ten_classes, lambda: ResNet10(10, widths=(16, 32, 64, 128)), ImageTraining(epochs=12)
+    ),
+    "fashion": ImageRecipe(
+        _fashion, lambda: ResNet10(10, widths=(8, 16, 32, 64), channels=1), ImageTraining(epochs=6)
+    ),
+}
+
+
+def trained(task: str, member: int) -> tuple[torch.nn.Module, float]:
+    """Return a member of a task in eval mode, and the seconds of processor time that its training took."""
+    recipe = RECIPES[task]
+    file = cache_folder() / "usefulness" / f"{task}-{member}.safetensors"
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(member)
+        model = recipe.network()
+    data = recipe.train()
+    begun, epochs = time.process_time(), 0
+
+    def progress(epoch: int, loss: float) -> None:
+        nonlocal epochs
+        epochs += 1
+        print(f"{task} {member}: epoch {epoch} of {recipe.training.epochs}, loss {loss:.3f}", flush=True)
+
+    settings = replace(recipe.training, seed=member)
+    train_on_images(model, data.images, data.labels, settings, checkpoint=file, progress=progress)
+    return model, _cost(file, (time.process_time() - begun) * settings.epochs / epochs if epochs else None)
+
+
+def _cost(file: Path, seconds: float | None) -> float:
+    """Return the seconds of a training, remembered beside its checkpoint; a stopped one counts as if it had not been."""
+    note = file.with_suffix(".json")
+    if seconds is not None:
+        note.write_text(json.dumps({"seconds": seconds}))
+    return float(json.loads(note.read_text())["seconds"])
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    for number in map(int, sys.argv[2:]):
+        trained(sys.argv[1], number)
