@@ -16,8 +16,9 @@ from pathlib import Path
 
 import torch
 
-from enkbayes.datasets.cifar import Images, dogs_and_cats, load_cifar10
+from enkbayes.datasets.cifar import dogs_and_cats, load_cifar10
 from enkbayes.datasets.downloads import cache_folder
+from enkbayes.datasets.images import Images
 from enkbayes.nets.image_training import ImageTraining, train_on_images
 from enkbayes.nets.resnet import ResNet10
 
@@ -45,12 +46,8 @@ def _fashion() -> Images:
 
 RECIPES = {
     "dogs-cats": ImageRecipe(lambda: dogs_and_cats(load_cifar10()[0]), lambda: ResNet10(1), ImageTraining(epochs=10)),
-    "ten-classes": ImageRecipe(
-        _ten_classes, lambda: ResNet10(10, widths=(16, 32, 64, 128)), ImageTraining(epochs=12)
-    ),
-    "fashion": ImageRecipe(
-        _fashion, lambda: ResNet10(10, widths=(8, 16, 32, 64), channels=1), ImageTraining(epochs=6)
-    ),
+    "ten-classes": ImageRecipe(_ten_classes, lambda: ResNet10(10, widths=(16, 32, 64, 128)), ImageTraining(epochs=12)),
+    "fashion": ImageRecipe(_fashion, lambda: ResNet10(10, widths=(8, 16, 32, 64), channels=1), ImageTraining(epochs=6)),
 }
 
 
