@@ -72,7 +72,7 @@ def trained(task: str, member: int) -> tuple[torch.nn.Module, float]:
 
 
 def _cost(file: Path, seconds: float | None) -> float:
-    """Return the seconds of a training, remembered beside its checkpoint; a stopped one counts as if it had not been."""
+    """Return the seconds of a training, kept beside its checkpoint; a stopped one counts as if it had not been."""
     note = file.with_suffix(".json")
     if seconds is not None:
         note.write_text(json.dumps({"seconds": seconds}))

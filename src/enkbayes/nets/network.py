@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import partial
 from typing import Any, Self
 
@@ -10,10 +11,13 @@ import numpy as np
 import torch
 from torch import nn
 
+from enkbayes.calibration import Calibration
 from enkbayes.gaussian import Gaussian, standard_points
-from enkbayes.nets.batches import Arguments, Place, Reader, arguments, device_of, shown
+from enkbayes.nets.batches import Place, Reader, device_of, shown
 from enkbayes.nets.layers import frozen_copy
+from enkbayes.nets.linearised import Linearised, choose
 from enkbayes.nets.module import PosteriorModule
+from enkbayes.nets.rows import Rows, thinned
 from enkbayes.nets.subspace import Network, Subspace, Weights, differentiable, informed_directions
 from enkbayes.posterior import Posterior
 from enkbayes.problem import Problem
@@ -50,11 +54,14 @@ class BayesianNetwork(PosteriorModule):
 
     centre: torch.Tensor
     directions: torch.Tensor
+    scale: torch.Tensor
 
-    def __init__(self, space: Subspace, posterior: Posterior) -> None:
+    def __init__(self, space: Subspace, posterior: Posterior, calibration: Calibration | None = None) -> None:
         super().__init__(space.network.model, posterior)
         self.register_buffer("centre", space.centre)
         self.register_buffer("directions", space.directions)
+        self.register_buffer("scale", torch.as_tensor(space.scale, dtype=space.centre.dtype))
+        self.calibration = calibration
         self._weights, self._output = space.network.weights, space.network.output
 
     @classmethod
@@ -63,21 +70,30 @@ class BayesianNetwork(PosteriorModule):
         model: nn.Module,
         loader: Iterable[Any],
         *,
+        calibration: Iterable[Any] | None = None,
         layers: list[str] | str = "all",
         rank: int = 20,
-        jacobian: bool = True,
+        rows: int = 5000,
+        jacobian: bool | None = None,
         output: Callable[[Any], Any] | None = None,
         inputs: Place = None,
         labels: Place = None,
-        prior_precision: float = 1.0,
+        prior_precision: float | None = None,
         sampler: Sampler | None = None,
-        particles: int = 100,
+        particles: int | None = None,
         seed: int = 0,
         progress: bool = True,
     ) -> Self:
         """Read the training data once and return the network with a posterior over some or all of its weights.
 
-        The model is not changed: a copy of it runs, in eval mode. The inputs are kept in memory during the fit.
+        The model is not changed: a copy of it runs, in eval mode, so that batch normalisation keeps its statistics for
+        every particle; its scales and shifts are weights like others. During the fit the read rows are in memory, with
+        about 3 `rank` vectors of the size of the chosen weights in double precision and one batch of activations.
+
+        With `calibration` the directions are those that the training data inform, and the posterior in them is that of
+        the calibration data, at their temperature and with the prior width that they choose (`nets.linearised`): wide
+        only where that predicts better than temperature scaling. Without it the likelihood is that of the training
+        data.
 
         Parameters
         ----------
@@ -85,43 +101,64 @@ class BayesianNetwork(PosteriorModule):
             A trained classifier that returns logits (n,), (n, 1) or (n, K); two logits count as their difference.
         loader : iterable of batches
             As for `BayesianHead.fit`.
+        calibration : iterable of batches, optional
+            Data of the same kind that the network was not trained on.
         layers : list of str or "all"
-            Names of modules or parameters that get a posterior.
+            Names of modules or parameters that get a posterior; the last block and the head are a cheap choice.
         rank : int
-            Number of directions; a step costs so many Jacobian-vector products for each particle.
-        jacobian : bool
-            Gauss-Newton form by Jacobian-vector products. False: derivative-free, the slope of the logits over the
-            ensemble stands in for their derivatives; cheaper, and fit for logits that are nearly linear over the
-            posterior's spread (`posterior.info.nonlinearity` measures it; use more particles than `rank`).
+            Number of directions.
+        rows : int
+            Rows of the loader, and of the calibration data, that are used: a random choice that stands for all.
+        jacobian : bool, optional
+            Gauss-Newton form by Jacobian-vector products, `rank` of them for each particle and step. False:
+            derivative-free, one forward pass for each particle and step: the slope of the logits over the ensemble
+            stands in for their derivatives; fit for logits that are nearly linear over the posterior's spread
+            (`posterior.info.nonlinearity` measures it). Default: with Jacobians up to 100,000 weights.
         output : function, optional
             Takes the logits from what the model returns, when it returns several things.
         inputs, labels : str, int or function of a batch, optional
             Where inputs and labels are in a batch, as for `BayesianHead.fit`.
-        prior_precision : float
-            The weights have the prior N(trained weights, 1 / prior_precision).
+        prior_precision : float, optional
+            The weights have the prior N(trained weights, 1 / prior_precision); default 1, or what the calibration data
+            choose.
         sampler : Sampler, optional
             Default `Equilibrium(tol=5e-2)`. For smooth activations `Equilibrium()` settles to 1e-6; the kinks of ReLU
             give the residual a floor of a few 1e-2.
-        particles, seed : int
-            As in `enkbayes.run`. The initial ensemble is the Laplace approximation at the trained weights.
+        particles : int, optional
+            Default 100, or 2 rank + 4 beyond 100,000 weights. The initial ensemble is the Laplace approximation at the
+            trained weights.
+        seed : int
+            As in `enkbayes.run`, and of the rows that are used.
         progress : bool
             Show progress bars.
         """
-        _check(prior_precision, rank)
+        _check(prior_precision, rank, rows, calibrated=calibration is not None)
         body = frozen_copy(model)
         weights = Weights.of(body, None if layers == "all" else [layers] if isinstance(layers, str) else list(layers))
         network = Network(body, weights, output or _whole)
         reader = Reader(inputs, labels, device_of(model))
-        pairs = [reader(batch) for batch in shown(loader, "Data", enabled=progress)]
-        batches, numbers = [arguments(x) for x, _ in pairs], [y for _, y in pairs]
+
+        def read(source: Iterable[Any], title: str) -> Rows:
+            return thinned(map(reader, shown(source, title, enabled=progress)), rows, seed)
+
+        data = read(loader, "Data")
         centre = weights.flat(body)
         with torch.no_grad(), differentiable():
-            directions, eigenvalues = informed_directions(network, centre, batches, prior_precision, rank, seed)
-            space = Subspace(network, centre, directions)
-            problem = _problem(space, batches, numbers, jacobian=jacobian)
-            theta = None if isinstance(sampler, FROM_PRIOR) else _laplace(eigenvalues, particles, seed)
-            posterior = run(problem, sampler or SETTLED, particles=particles, theta=theta, seed=seed, progress=progress)
-        return cls(space, posterior)
+            precision = 1.0 if prior_precision is None else prior_precision
+            directions, eigenvalues = informed_directions(
+                network, centre, data.batches, precision / data.weight, rank, seed
+            )
+            space = Subspace(network, centre, directions / data.weight**0.5)
+            members = particles or (2 * rank + 4 if space.large else 100)
+            with_jacobian = not space.large if jacobian is None else jacobian
+            theta, report = _laplace(eigenvalues, members, seed), None
+            if calibration is not None:
+                data = read(calibration, "Calibration")
+                space, theta, report = _calibrated(space, data, members, seed)
+            problem = _problem(space, data, jacobian=with_jacobian)
+            start = None if isinstance(sampler, FROM_PRIOR) else theta
+            posterior = run(problem, sampler or SETTLED, particles=members, theta=start, seed=seed, progress=progress)
+        return cls(space, posterior, report)
 
     def weights(self) -> dict[str, torch.Tensor]:
         """Return the weights of every particle by name, (J, *shape), as `torch.func.functional_call` takes them."""
@@ -136,25 +173,44 @@ class BayesianNetwork(PosteriorModule):
         return partial(self._space().logits, inputs=(args, kwargs))
 
     def _space(self) -> Subspace:
-        return Subspace(Network(self.body, self._weights, self._output), self.centre, self.directions)
+        return Subspace(Network(self.body, self._weights, self._output), self.centre, self.directions, self.scale)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        state_dict.setdefault(prefix + "scale", torch.ones_like(self.scale))  # states of earlier versions have none
+        super()._load_from_state_dict(state_dict, prefix, *args)
 
 
-def _problem(
-    space: Subspace, batches: list[Arguments], labels: list[np.ndarray[Any, Any]], *, jacobian: bool
-) -> Problem:
+def _calibrated(space: Subspace, data: Rows, particles: int, seed: int) -> tuple[Subspace, torch.Tensor, Calibration]:
+    """Return the subspace at the temperature and with the prior N(0, I) that held-out rows choose, particles (J, r) of
+    the posterior in the linearised network, and the report.
+    """
+    start, along = space.directions.new_zeros(1, space.rank), torch.eye(space.rank).to(space.directions)
+    trained = torch.cat([space.logits(start, inputs)[:, 0] for inputs in data.batches])
+    slopes = torch.cat([space.jacobian(start, along, inputs, len(y))[:, 0] for inputs, y in data.pairs])
+    linear = Linearised(trained.double().cpu(), slopes.double().cpu(), np.concatenate(data.labels))
+    report = choose(linear, max(particles, 2 * space.rank + 4), seed)
+    width = linear.variance(report.chosen.spread) ** 0.5
+    posterior = linear.fit(report.scale, width**2, particles, seed)
+    scaled = replace(space, directions=space.directions * width, scale=report.scale)
+    return scaled, (posterior.theta / width).to(space.directions), report
+
+
+def _problem(space: Subspace, data: Rows, *, jacobian: bool) -> Problem:
     """Return the problem for the coordinates u (r,) of the subspace, with the prior N(0, I)."""
-    rows = max(len(y) for y in labels)
+    longest = max(len(y) for y in data.labels)
 
     def logits(theta: torch.Tensor) -> torch.Tensor:
-        return torch.cat([space.logits(theta, inputs) for inputs in batches])
+        return torch.cat([space.logits(theta, inputs) for inputs in data.batches])
 
     def slopes(theta: torch.Tensor, tangents: torch.Tensor) -> torch.Tensor:
-        return torch.cat([space.jacobian(theta, tangents, inputs, rows) for inputs in batches])
+        return torch.cat([space.jacobian(theta, tangents, inputs, longest) for inputs in data.batches])
 
     prior = Gaussian(torch.zeros_like(space.directions[0]), 1.0)
     outputs = logits(prior.mean[None, :]).shape[2:]
     classes = np.arange(outputs[0] if outputs else 2)
-    return Problem.nonlinear(logits, np.concatenate(labels), prior, slopes if jacobian else None, classes=classes)
+    labels = np.concatenate(data.labels)
+    weights = None if data.weight == 1 else np.full(len(labels), data.weight)
+    return Problem.nonlinear(logits, labels, prior, slopes if jacobian else None, weights=weights, classes=classes)
 
 
 def _laplace(eigenvalues: torch.Tensor, particles: int, seed: int) -> torch.Tensor:
@@ -165,11 +221,15 @@ def _laplace(eigenvalues: torch.Tensor, particles: int, seed: int) -> torch.Tens
     return torch.as_tensor(points, dtype=eigenvalues.dtype, device=eigenvalues.device) / torch.sqrt(1 + eigenvalues)
 
 
-def _check(prior_precision: float, rank: int) -> None:
-    if not (np.isfinite(prior_precision) and prior_precision > 0):
+def _check(prior_precision: float | None, rank: int, rows: int, *, calibrated: bool) -> None:
+    if prior_precision is not None and calibrated:
+        raise ValueError("calibration data choose the prior; pass either calibration= or prior_precision=, not both")
+    if prior_precision is not None and not (np.isfinite(prior_precision) and prior_precision > 0):
         raise ValueError(f"prior_precision is {prior_precision}; expected a positive number")
     if rank < 1:
         raise ValueError(f"rank is {rank}; expected at least one direction")
+    if rows < 1:
+        raise ValueError(f"rows is {rows}; expected at least one")
 
 
 def _whole(output: Any) -> Any:

@@ -28,6 +28,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from enkbayes.nets.batches import Arguments
 
 PARTICLES = 50  # networks evaluated at a time
+LARGE = 100_000  # weights from which networks are evaluated one by one: a convolution has no fast form for many at once
 ROWS = 1 << 16  # tangents of a datum and a particle held at a time
 
 
@@ -112,11 +113,25 @@ def differentiable() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Subspace:
-    """The weights w = centre + directions u around the trained ones, centre (P,), directions (P, r)."""
+    """The weights w = centre + directions u around the trained ones, centre (P,), directions (P, r).
+
+    `scale` multiplies all logits; it is the inverse of a temperature.
+    """
 
     network: Network
     centre: torch.Tensor
     directions: torch.Tensor
+    scale: torch.Tensor | float = 1.0
+
+    @property
+    def rank(self) -> int:
+        """The number of directions."""
+        return int(self.directions.shape[1])
+
+    @property
+    def large(self) -> bool:
+        """Whether networks are evaluated one by one."""
+        return bool(self.centre.shape[0] > LARGE)
 
     def weights(self, theta: torch.Tensor) -> torch.Tensor:
         """Return the weights (J, P) of particles u (J, r)."""
@@ -125,14 +140,20 @@ class Subspace:
     def logits(self, theta: torch.Tensor, inputs: Arguments) -> torch.Tensor:
         """Return the logits (n, J) or (n, J, K) of particles u (J, r)."""
         function = partial(self.network.logits, inputs=inputs)
+        if self.large:  # one set of weights in memory at a time
+            return self.scale * torch.stack([function(self.weights(u[None, :])[0]) for u in theta], dim=1)
         with differentiable():
             # moved afterwards, since torch.export cannot trace vmap with out_dims=1
-            return vmap(function, chunk_size=PARTICLES)(self.weights(theta)).movedim(0, 1)
+            return self.scale * vmap(function, chunk_size=PARTICLES)(self.weights(theta)).movedim(0, 1)
 
     def jacobian(self, theta: torch.Tensor, tangents: torch.Tensor, inputs: Arguments, rows: int) -> torch.Tensor:
         """Return the derivatives (n, J, c) or (n, J, K, c) of the logits along tangents (r, c), for n <= rows."""
         function = partial(self.network.logits, inputs=inputs)
         columns = self.directions @ tangents
+        if self.large:
+            with differentiable():
+                each = [[jvp(function, (w,), (c,))[1] for c in columns.T] for w in self.weights(theta)]
+            return self.scale * torch.stack([torch.stack(along, dim=-1) for along in each], dim=1)
 
         def slopes(weights: torch.Tensor) -> torch.Tensor:
             along = vmap(lambda column: jvp(function, (weights,), (column,))[1], in_dims=1, out_dims=-1)
@@ -140,7 +161,7 @@ class Subspace:
 
         group = max(1, ROWS // (rows * columns.shape[1]))
         with differentiable():
-            return vmap(slopes, out_dims=1, chunk_size=group)(self.weights(theta))
+            return self.scale * vmap(slopes, out_dims=1, chunk_size=group)(self.weights(theta))
 
 
 def curvature(logits: torch.Tensor, tangent: torch.Tensor) -> torch.Tensor:
