@@ -11,5 +11,6 @@ except ImportError:
 
 from enkbayes.nets.head import BayesianHead
 from enkbayes.nets.network import BayesianNetwork
+from enkbayes.nets.strangeness import Strangeness
 
-__all__ = ["BayesianHead", "BayesianNetwork"]
+__all__ = ["BayesianHead", "BayesianNetwork", "Strangeness"]
