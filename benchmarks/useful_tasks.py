@@ -1,4 +1,4 @@
-"""The tasks of usefulness.py: rows to train on, to calibrate with and to measure on, which never touch, and strange rows.
+"""The tasks of usefulness.py: rows to train on, to calibrate with and to measure on, which never touch, strange rows.
 
 Image tasks keep their training rows for all seeds and halve the official test rows at random; a seed's networks are
 members seed ... seed + 4 of seven, so that ensembles of different seeds share members but not their first. Small tasks
@@ -31,6 +31,7 @@ from enkbayes.datasets.images import Images, in_colour
 from enkbayes.datasets.quickdraw import load_quickdraw
 from enkbayes.nets.image_training import image_tensor
 
+VERSION = 1  # of tasks and networks: results of another one do not count
 MEMBERS = 5
 SPLITS = 3  # of a seed, for small tasks
 CALIBRATION = 2_000  # at most, of the half that calibrates
@@ -194,9 +195,7 @@ def _perceptron(train: Data, classes: int, seed: int) -> tuple[nn.Module, float]
 
 TASKS = (
     Task("dogs-cats", "CIFAR-10 dogs and cats; strange: the other eight classes", dogs_cats),
-    Task(
-        "ten-classes", "CIFAR-10, ten classes; strange: Fashion-MNIST and QuickDraw as colour images", ten_classes
-    ),
+    Task("ten-classes", "CIFAR-10, ten classes; strange: Fashion-MNIST and QuickDraw as colour images", ten_classes),
     Task("fashion", "Fashion-MNIST; strange: MNIST", fashion, rows=1_000),
     Task("digits", "handwritten digits 0 to 7; strange: 8 and 9", digits),
     Task("breast-cancer", "breast cancer; strange: shifted rows", lambda seed: shifted(_breast_cancer, seed)),
