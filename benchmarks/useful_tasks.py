@@ -35,7 +35,7 @@ VERSION = 1  # of tasks and networks: results of another one do not count
 MEMBERS = 5
 SPLITS = 3  # of a seed, for small tasks
 CALIBRATION = 2_000  # at most, of the half that calibrates
-STRANGE = 2_000  # at most, of each kind
+STRANGE = 1_000  # at most, of each kind
 BATCH = 250
 
 

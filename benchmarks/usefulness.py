@@ -116,8 +116,9 @@ def run_task(task: Task, seed: int, methods: list[str], *, again: bool) -> None:
             row = measured(METHODS[method](split, task, seed), split)
             found[method].append(row)
             print(
-                f"{task.name} {seed} {method:20s} NLL {row['NLL']:.4f} ECE {row['ECE']:.3f} "
-                f"accuracy {row['accuracy']:.4f} AUROC {row['AUROC']:.3f} {row['AUROC, recommended']:.3f} cost {row['cost']:.2f}  {row['note']}",
+                f"{task.name} {seed} {method:20s} NLL {row['NLL']:.4f} ECE {row['ECE']:.3f} accuracy "
+                f"{row['accuracy']:.4f} AUROC {row['AUROC']:.3f} {row['AUROC, recommended']:.3f} "
+                f"cost {row['cost']:.2f}  {row['note']}",
                 flush=True,
             )
             if task.name in ("dogs-cats", "ten-classes", "fashion"):  # one split a seed: keep it at once
