@@ -195,7 +195,9 @@ class Equilibrium:
         if not last and (given_up or control.point.residual < stage.until):
             start = control.point.ensemble if stage.descend else control.start
             point = evaluate(problem, start, stages[control.stage + 1].expectation, single=control.point.single)
-            point = replace(point, fine=control.point.fine)
+            # the last steps of the stage before know the slopes of this one well enough for a better first step
+            history = control.point.history if stage.descend else ()
+            point = replace(point, fine=control.point.fine, history=history)
             control = Control(point, control.stage + 1, start, point.residual, since=state.steps)
             return self._follow(problem, replace(state, steps=state.steps + 1), control)
         final = not stage.until

@@ -158,8 +158,16 @@ def worth_single(problem: Problem, ensemble: AffineEnsemble) -> bool:
         return False
     middle = replace(ensemble, points=0 * ensemble.points[:1, :])
     off, likelihood = _round_off(problem, middle, Expectation())
-    w, U = (likelihood + problem.prior_moments(middle)).spectrum
-    return _size(off.carry(0 * off.g, (U * w**-0.5) @ U.mT)) < FINE
+    return _size(_whitened(off, symmetric((likelihood + problem.prior_moments(middle)).S))) < FINE
+
+
+def _whitened(off: Natural, S: Array) -> Natural:
+    """Return a difference as the precision S = L L' sees it, L^{-1} g and L^{-1} S L^{-T}: its size is that in any
+    other root, without an eigendecomposition.
+    """
+    xp = namespace(S)
+    inverse = xp.linalg.inv(xp.linalg.cholesky(S))
+    return Natural(inverse @ off.g, inverse @ off.S @ inverse.mT)
 
 
 def _round_off(problem: Problem, ensemble: AffineEnsemble, expectation: Expectation) -> tuple[Natural, Moments]:
