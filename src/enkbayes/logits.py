@@ -11,7 +11,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 import scipy.sparse
 
-from enkbayes.arrays import Array, like, namespace, row_slices, sum_dtype, take_rows
+from enkbayes.arrays import Array, even_slices, like, namespace, row_slices, sum_dtype, take_rows
 from enkbayes.ensemble import AffineEnsemble
 from enkbayes.expectations import Averages, Expectation
 from enkbayes.likelihoods import Likelihood
@@ -22,6 +22,7 @@ from enkbayes.threads import in_threads
 Piece = tuple[Array, Any, Any]
 """Features (n, D), targets (n,) and weights (n,) or None of some rows."""
 
+SHARED, PARTS = 2**20, 4  # entries from which features are cut into a multiple of so many parts
 THREADED = 3e7  # multiplications of a pass from which it is worth several threads
 CACHED = 2**19  # logits of particles that are averaged at a time: 2 MB in float32, so that they stay in the cache
 HELD = 2**24  # entries up to which features in memory are kept in float32 as well, instead of cast in every step
@@ -126,8 +127,9 @@ class LinearLogits:
 
     @property
     def slices(self) -> Iterator[slice]:
-        """The rows that are read at a time."""
-        return row_slices(self.size, self.chunk)
+        """The rows that are read at a time: of large features equal parts for several threads, however many there are."""
+        large = self.size * self.map.features > SHARED
+        return even_slices(self.size, self.chunk, PARTS) if large else row_slices(self.size, self.chunk)
 
     def pieces(self, targets: Array | None, weights: Array | None) -> Iterator[Piece]:
         """Yield all data once, `chunk` rows at a time."""
@@ -185,7 +187,7 @@ class LinearLogits:
         """Return what every piece adds; rows in memory on several threads where that is worth it."""
         pieces = self.pieces(targets, weights)
         in_memory = type(self) is LinearLogits and isinstance(self.features, np.ndarray)
-        if in_memory and self.size > self.chunk and self.size * self.dim * particles > THREADED:
+        if in_memory and self.size * self.dim * max(particles, self.dim) > THREADED:
             return in_threads(part, list(pieces))
         return map(part, pieces)
 

@@ -18,6 +18,7 @@ from enkbayes.samplers.relaxation import FINE, Relaxation, evaluate, try_step, v
 from enkbayes.samplers.state import State
 from enkbayes.samplers.structured import Point as StructuredPoint
 
+KIN = 0.05  # residual of a new stage below which it is enough like the one before to go on with its history
 PATIENCE = 10  # trial steps without a clearly lower residual after which a stage gives up
 
 
@@ -142,7 +143,8 @@ class Equilibrium:
     def _approach(self, problem: Problem, state: State, point: newton.Newton) -> State:
         """Go on to the most probable parameters, or from there."""
         if point.done:
-            return self._settle(problem, state, newton.laplace(point), single=point.single)
+            start, count = newton.start(problem, point)
+            return self._settle(problem, replace(state, steps=state.steps + count), start, single=point.single)
         state = replace(state, ensemble=point.ensemble, residual=point.residual, control=point)
         if state.steps >= self.max_steps:
             return replace(state, finished=True, message=self._unsettled(point.residual, state.steps))
@@ -196,7 +198,7 @@ class Equilibrium:
             start = control.point.ensemble if stage.descend else control.start
             point = evaluate(problem, start, stages[control.stage + 1].expectation, single=control.point.single)
             # the last steps of the stage before know the slopes of this one well enough for a better first step
-            history = control.point.history if stage.descend else ()
+            history = control.point.history if stage.descend and point.residual < KIN else ()
             point = replace(point, fine=control.point.fine, history=history)
             control = Control(point, control.stage + 1, start, point.residual, since=state.steps)
             return self._follow(problem, replace(state, steps=state.steps + 1), control)

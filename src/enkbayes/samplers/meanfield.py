@@ -103,8 +103,10 @@ class MeanField:
     def _approach(self, problem: Problem, state: State, point: newton.Newton) -> State:
         """Go on to the most probable parameters, or from there."""
         if point.done:
-            start = evaluate(problem, newton.laplace(point), closure, single=point.single)
-            return self._judge(problem, state, Control(replace(start, fine=FINE)))
+            ensemble, count = newton.start(problem, point)
+            start = evaluate(problem, ensemble, closure, single=point.single)
+            state = replace(state, steps=state.steps + count)
+            return self._judge(problem, state, Control(replace(start, fine=FINE), since=state.steps))
         state = replace(state, ensemble=point.ensemble, residual=point.residual, control=point)
         if state.steps >= self.max_steps:
             return replace(state, finished=True, message=self._unsettled(state))

@@ -12,6 +12,10 @@ which is an affine map of all particles like any other step, and affine invarian
 Where the curvature falls off, as that of a logistic function does, full steps from the prior are too short. So a step
 from afar is as long as the potential along it says: the potential at a few lengths costs one product with as many
 columns, and saves one or two evaluations.
+
+The equilibrium is not there yet: the average over the ensemble moves the mean by a good part of a standard deviation.
+Most of that is seen by very few particles when they come in pairs mean +- basis x, and an evaluation with a few costs
+no more than one at a point. So `start` takes one or two steps with such averages before the full ones begin.
 """
 
 from __future__ import annotations
@@ -23,12 +27,15 @@ import numpy as np
 
 from enkbayes.arrays import Array, like, namespace, symmetric, to_numpy
 from enkbayes.ensemble import AffineEnsemble
+from enkbayes.expectations import Expectation
 from enkbayes.moments import Diverged, Moments
 from enkbayes.problem import Problem
 
-NEAR = 0.3  # posterior sds, in the root mean square over directions, from which a sampler does better
+NEAR = 0.5  # posterior sds, in the root mean square over directions, from which a sampler does better
 FAR = 1.0  # the same from which a step may be longer than Newton's
 LENGTHS = np.asarray([1.0, 1.5, 2.0, 2.5, 3.0, 4.0])  # times Newton's step
+PAIRS = (8, 32)  # of particles in the steps that lead on from the most probable parameters
+ENOUGH = 0.03  # size of the first of these steps, in posterior sds, after which another has nothing to tell
 SUFFICIENT = 1e-4  # Armijo's constant: the part of the predicted decrease that a step must deliver
 SMALLEST = 1e-6  # share of a step below which something else is wrong
 MOST = 40  # evaluations; a quarter of these is plenty
@@ -110,6 +117,35 @@ def laplace(point: Newton) -> AffineEnsemble:
     """
     if point.residual >= NEAR or point.moments.residual < NEAR:
         return point.ensemble
-    return point.ensemble.transform(
-        replace(point.moments, g=0 * point.moments.g), gain=lambda w: 1 / w, scale=lambda w: w**-0.5
-    )
+    return _matched(point.ensemble, replace(point.moments, g=0 * point.moments.g))
+
+
+def start(problem: Problem, point: Newton) -> tuple[AffineEnsemble, int]:
+    """Return the ensemble to go on from, and the number of evaluations it took: the Laplace approximation, brought
+    nearer to the equilibrium by averages over a few pairs of particles.
+    """
+    if laplace(point) is point.ensemble:
+        return point.ensemble, 0
+    ensemble, count = _matched(point.ensemble, point.moments), 0
+    for pairs in PAIRS:
+        few = replace(ensemble, points=_pairs(pairs, ensemble.points))
+        moments = problem.moments(few, Expectation(energy=False), single=point.single) + problem.prior_moments(ensemble)
+        ensemble, count = _matched(ensemble, moments), count + 1
+        if moments.residual < ENOUGH:
+            break
+    return ensemble, count
+
+
+def _matched(ensemble: AffineEnsemble, moments: Moments) -> AffineEnsemble:
+    """Return the ensemble after the whole step: S as its precision, and the mean where g vanishes if S is constant."""
+    return ensemble.transform(moments, gain=lambda w: 1 / w, scale=lambda w: w**-0.5)
+
+
+def _pairs(count: int, like_points: Array) -> Array:
+    """Return `count` pairs x, -x of points (2 count, r), the same in every run, as long as normal ones are on
+    average: the variance of a logit is then right on average over directions.
+    """
+    r = int(like_points.shape[1])
+    x = np.random.default_rng(0).standard_normal((count, r))
+    x *= math.sqrt(r) / np.linalg.norm(x, axis=1, keepdims=True)
+    return like(np.concatenate([x, -x]), like_points)

@@ -30,6 +30,7 @@ from enkbayes.expectations import Expectation
 from enkbayes.logits import LinearLogits
 from enkbayes.moments import Diverged, Moments
 from enkbayes.problem import Problem
+from enkbayes.threads import threads_for_chunks
 
 DEPTH = 6
 SUFFICIENT = 1e-4  # Armijo's constant: the part of the predicted decrease that a step must deliver
@@ -220,6 +221,11 @@ def try_step(
     drown differences of energy, the residual. Without it (empirical averages are not the gradient of any energy) it
     must lower the residual.
     """
+    with threads_for_chunks(problem.dim):
+        return _trial(problem, point, expectation, descend)
+
+
+def _trial(problem: Problem, point: Relaxation, expectation: Expectation, descend: bool) -> tuple[Relaxation, bool]:
     step, new, accelerated = _next(point)
     shift, root = frame_map(new)
     single = point.single and point.residual > point.fine
