@@ -30,12 +30,14 @@ from enkbayes.ensemble import AffineEnsemble
 from enkbayes.expectations import Expectation
 from enkbayes.moments import Diverged, Moments
 from enkbayes.problem import Problem
+from enkbayes.samplers.relaxation import History, evaluate, onward, try_step
 
 NEAR = 0.5  # posterior sds, in the root mean square over directions, from which a sampler does better
 FAR = 1.0  # the same from which a step may be longer than Newton's
 LENGTHS = np.asarray([1.0, 1.5, 2.0, 2.5, 3.0, 4.0])  # times Newton's step
-PAIRS = (8, 32)  # of particles in the steps that lead on from the most probable parameters
-ENOUGH = 0.03  # size of the first of these steps, in posterior sds, after which another has nothing to tell
+PAIRS = 32  # of particles in the steps that lead on from the most probable parameters
+FEW = Expectation(energy=False)  # their averages
+ENOUGH = 0.03  # residual of the first of these steps below which a second one has nothing to tell
 SUFFICIENT = 1e-4  # Armijo's constant: the part of the predicted decrease that a step must deliver
 SMALLEST = 1e-6  # share of a step below which something else is wrong
 MOST = 40  # evaluations; a quarter of these is plenty
@@ -120,20 +122,32 @@ def laplace(point: Newton) -> AffineEnsemble:
     return _matched(point.ensemble, replace(point.moments, g=0 * point.moments.g))
 
 
-def start(problem: Problem, point: Newton) -> tuple[AffineEnsemble, int]:
-    """Return the ensemble to go on from, and the number of evaluations it took: the Laplace approximation, brought
-    nearer to the equilibrium by averages over a few pairs of particles.
+@dataclass(frozen=True, eq=False)
+class Start:
+    """Where the full averages begin: an ensemble, the history of the steps that led there (see `relaxation.py`), the
+    residual that few particles saw one step before, and the number of evaluations.
     """
+
+    ensemble: AffineEnsemble
+    history: History = ()
+    residual: float = math.inf
+    evaluations: int = 0
+
+
+def start(problem: Problem, point: Newton) -> Start:
+    """Return the Laplace approximation, brought nearer to the equilibrium by averages over a few pairs of particles."""
     if laplace(point) is point.ensemble:
-        return point.ensemble, 0
-    ensemble, count = _matched(point.ensemble, point.moments), 0
-    for pairs in PAIRS:
-        few = replace(ensemble, points=_pairs(pairs, ensemble.points))
-        moments = problem.moments(few, Expectation(energy=False), single=point.single) + problem.prior_moments(ensemble)
-        ensemble, count = _matched(ensemble, moments), count + 1
-        if moments.residual < ENOUGH:
-            break
-    return ensemble, count
+        return Start(point.ensemble)
+    try:
+        ensemble = _matched(point.ensemble, point.moments)
+        few = replace(ensemble, points=_pairs(PAIRS, ensemble.points))
+        seen, count = evaluate(problem, few, FEW, single=point.single), 1
+        if seen.residual > ENOUGH:
+            (seen, _), count = try_step(problem, seen, FEW, descend=False), 2
+        few, history = onward(seen)
+    except Diverged:
+        return Start(laplace(point))
+    return Start(replace(few, points=point.ensemble.points), history, seen.residual, count)
 
 
 def _matched(ensemble: AffineEnsemble, moments: Moments) -> AffineEnsemble:

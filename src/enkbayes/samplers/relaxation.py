@@ -72,6 +72,10 @@ class Natural:
         return Natural(root @ (self.g + self.S @ shift), root @ self.S @ root)
 
 
+History = tuple[tuple[Natural, Natural], ...]
+"""The last few differences (dlambda, df), in the frame of the current ensemble."""
+
+
 @dataclass(frozen=True, eq=False)
 class Relaxation:
     """A point of the iteration: ensemble, moments of the whole potential, free energy, step size, and the history of
@@ -85,7 +89,7 @@ class Relaxation:
     moments: Moments
     free_energy: float
     tau: float = 1.0
-    history: tuple[tuple[Natural, Natural], ...] = ()
+    history: History = ()
     single: bool = False
     fine: float = 0.0
 
@@ -239,9 +243,20 @@ def _trial(problem: Problem, point: Relaxation, expectation: Expectation, descen
             return precise(problem, point, expectation), False
         return replace(point, history=()) if accelerated else replace(point, tau=point.tau / 2), False
     dlambda, df = step.carry(shift, root), trial.force - point.force.carry(shift, root)
-    history = (*((a.carry(shift, root), b.carry(shift, root)) for a, b in point.history[1 - DEPTH :]), (dlambda, df))
+    history = (*_carried(point.history[1 - DEPTH :], shift, root), (dlambda, df))
     tau = point.tau if accelerated else min(1.0, 2 * point.tau)
     return replace(trial, tau=tau, history=history, fine=point.fine), True
+
+
+def onward(point: Relaxation) -> tuple[AffineEnsemble, History]:
+    """Return the ensemble after the next step, whose moments nobody has seen, and the history as seen from there."""
+    _, new, _ = _next(point)
+    shift, root = frame_map(new)
+    return point.ensemble.affine(shift, root), _carried(point.history, shift, root)
+
+
+def _carried(history: History, shift: Array, root: Array) -> History:
+    return tuple((a.carry(shift, root), b.carry(shift, root)) for a, b in history)
 
 
 def _next(point: Relaxation) -> tuple[Natural, Moments, bool]:
