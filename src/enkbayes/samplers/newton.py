@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from enkbayes.arrays import Array, like, namespace, symmetric, to_numpy
+from enkbayes.arrays import Array, like, namespace, symmetric, take_rows, to_numpy
 from enkbayes.ensemble import AffineEnsemble
 from enkbayes.expectations import Expectation
 from enkbayes.moments import Diverged, Moments
@@ -140,7 +140,7 @@ def start(problem: Problem, point: Newton) -> Start:
         return Start(point.ensemble)
     try:
         ensemble = _matched(point.ensemble, point.moments)
-        few = replace(ensemble, points=_pairs(PAIRS, ensemble.points))
+        few = replace(ensemble, points=_pairs(ensemble.points))
         seen, count = evaluate(problem, few, FEW, single=point.single), 1
         if seen.residual > ENOUGH:
             (seen, _), count = try_step(problem, seen, FEW, descend=False), 2
@@ -155,11 +155,15 @@ def _matched(ensemble: AffineEnsemble, moments: Moments) -> AffineEnsemble:
     return ensemble.transform(moments, gain=lambda w: 1 / w, scale=lambda w: w**-0.5)
 
 
-def _pairs(count: int, like_points: Array) -> Array:
-    """Return `count` pairs x, -x of points (2 count, r), the same in every run, as long as normal ones are on
-    average: the variance of a logit is then right on average over directions.
+def _pairs(points: Array) -> Array:
+    """Return pairs x, -x (2 n, r) of some of the points (J, r), as long as normal ones are on average: so the variance
+    of a logit is right on average over directions.
+
+    Chosen by their lengths, which neither the order of the particles nor the coordinates change.
     """
-    r = int(like_points.shape[1])
-    x = np.random.default_rng(0).standard_normal((count, r))
-    x *= math.sqrt(r) / np.linalg.norm(x, axis=1, keepdims=True)
-    return like(np.concatenate([x, -x]), like_points)
+    xp = namespace(points)
+    length = xp.sqrt(xp.sum(points**2, axis=1))
+    order = np.argsort(to_numpy(length), kind="stable")
+    some = order[np.unique(np.linspace(0, len(order) - 1, PAIRS).astype(int))]
+    x = take_rows(points, some) * (math.sqrt(points.shape[1]) / take_rows(length, some))[:, None]
+    return xp.concat([x, -x], axis=0)
