@@ -127,7 +127,7 @@ class LinearLogits:
 
     @property
     def slices(self) -> Iterator[slice]:
-        """The rows that are read at a time: of large features equal parts for several threads, however many there are."""
+        """The rows that are read at a time; equal parts of large features, for several threads or one alike."""
         large = self.size * self.map.features > SHARED
         return even_slices(self.size, self.chunk, PARTS) if large else row_slices(self.size, self.chunk)
 
@@ -175,17 +175,14 @@ class LinearLogits:
             hessian = self.map.pull_back_curvature(features, curvature)
             return Sums(tuple(like(x, precise, dtype=wide) for x in (namespace(loss).sum(loss), gradient, hessian)))
 
-        source = self._in_single if single else self
-        loss, *sums = self.total(source._each(part, targets, weights, ensemble.size)).parts
+        pieces = (self._in_single if single else self).pieces(targets, weights)
+        loss, *sums = self.total(self._each(part, pieces, ensemble.size)).parts
         gradient, hessian = (like(x, precise) for x in sums)
         basis = ensemble.basis
         return Moments(loss, basis.mT @ gradient, basis.mT @ (hessian @ basis))
 
-    def _each(
-        self, part: Callable[[Piece], Sum], targets: Array, weights: Array | None, particles: int
-    ) -> Iterable[Sum]:
+    def _each(self, part: Callable[[Piece], Sum], pieces: Iterator[Piece], particles: int) -> Iterable[Sum]:
         """Return what every piece adds; rows in memory on several threads where that is worth it."""
-        pieces = self.pieces(targets, weights)
         in_memory = type(self) is LinearLogits and isinstance(self.features, np.ndarray)
         if in_memory and self.size * self.dim * max(particles, self.dim) > THREADED:
             return in_threads(part, list(pieces))

@@ -70,7 +70,8 @@ def iterate(
     sampler = Equilibrium() if sampler is None else sampler
     if state is None:
         seed = whole_seed(seed)
-        state = replace(_guarded(partial(_begin, problem, sampler, particles, seed, theta), None, problem.dim), owner=sampler)
+        begin = partial(_begin, problem, sampler, particles, seed, theta)
+        state = replace(_guarded(begin, None, problem.dim), owner=sampler)
     else:
         state = resumed(state, sampler)
     yield state
