@@ -45,7 +45,7 @@ UNKNOWN = "unknown"  # stands for the control of a sampler that this file does n
 KEPT: tuple[Any, ...] = (
     *(State, AffineEnsemble, Complement, Frame, Moments),
     *(relaxation.Natural, relaxation.Relaxation, newton.Newton, equilibrium.Control, meanfield.Control),
-    *(curvature.Law, structured.Point),
+    *(curvature.Law, structured.Move, structured.Point),
 )
 
 
