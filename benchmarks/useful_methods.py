@@ -29,6 +29,7 @@ from enkbayes.nets.strangeness import normal_score
 from enkbayes.posterior import Posterior
 from enkbayes.problem import Problem
 from enkbayes.run import run
+from enkbayes.samplers import Equilibrium
 
 Vector = np.ndarray[Any, Any]
 
@@ -162,9 +163,10 @@ def hmc(split: Split, _: Task, seed: int) -> Outcome:
 
 
 def paper(split: Split, _: Task, seed: int) -> Outcome:
-    """The prior N(0, 2 I) and all training rows at full weight."""
+    """The prior N(0, 2 I) and all training rows at full weight, to a hundredth of a posterior standard deviation."""
     last = LastLayer.of(split, seed)
-    return last.outcome(lambda: run(last.problem(split.train, 2.0), seed=seed), split, chosen=False)
+    sampler = Equilibrium(tol=1e-2, max_steps=40)
+    return last.outcome(lambda: run(last.problem(split.train, 2.0), sampler, seed=seed), split, chosen=False)
 
 
 def default(split: Split, _: Task, seed: int) -> Outcome:
