@@ -94,7 +94,7 @@ class Linearised:
 
 def choose(linear: Linearised, particles: int, seed: int) -> Calibration:
     """Return the spread of the logits and the inverse temperature that held-out rows choose."""
-    count = len(linear.labels)
+    scale, count = linear.scale(), len(linear.labels)  # first, for it checks the labels
     folds = min(FOLDS, int(np.bincount(linear.labels.astype(int), minlength=linear.outputs).min()))
     scores: tuple[Score, ...] = ()
     if folds > 1:
@@ -106,7 +106,7 @@ def choose(linear: Linearised, particles: int, seed: int) -> Calibration:
     words = f"{chosen}, chosen by {count} held-out rows where the network is linearised"
     if best is not None and best.gain > 0:
         words += f" (gain {best.gain:.4f}, standard error {best.error:.4f})"
-    return Calibration(chosen, linear.scale(), scores, count, words)
+    return Calibration(chosen, scale, scores, count, words)
 
 
 def _scores(linear: Linearised, parts: list[tuple[Vector, Vector]], particles: int, seed: int) -> Iterator[Score]:
