@@ -5,7 +5,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --co
 SOURCES := pyproject.toml constraints.txt
 APT := $(if $(filter-out 0,$(shell id -u)),sudo -n) env DEBIAN_FRONTEND=noninteractive apt-get -qq
 
-.PHONY: demo test test-browser bench bench-speed clean
+.PHONY: demo test test-browser bench bench-speed bench-usefulness clean
 
 demo: .venv/.demo
 	$(BIN)/enkbayes demo --out demo
@@ -35,6 +35,9 @@ bench: .venv/.test .venv-peers/.ready  # everything that is measured; an hour or
 
 bench-speed: .venv/.test .venv-peers/.ready  # the ratios to other libraries alone, half an hour
 	$(BIN)/python benchmarks/speed.py
+
+bench-usefulness: .venv/.test  # networks are trained once and kept; a run that is stopped goes on
+	$(BIN)/python benchmarks/usefulness.py
 
 clean:
 	rm -rf .venv .venv-peers demo dist build .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -29,7 +29,7 @@ from enkbayes import expectations
 from enkbayes.likelihoods import bernoulli
 from enkbayes.logits import LinearLogits
 from enkbayes.moments import Moments
-from enkbayes.samplers import relaxation
+from enkbayes.samplers import equilibrium, newton, relaxation
 from enkbayes.samplers.equilibrium import Equilibrium
 
 RESULTS = Path(__file__).parent / "results" / "profile.json"
@@ -46,9 +46,40 @@ def no_newton() -> Iterator[None]:
     """Start the relaxation from the prior ensemble."""
 
     def settle(self: Equilibrium, problem: Any, state: Any, point: Any) -> Any:
-        return self._settle(problem, state, point.ensemble, single=point.single)
+        return self._settle(problem, state, newton.Start(point.ensemble), single=point.single)
 
     with patch.object(Equilibrium, "_approach", settle):
+        yield
+
+
+@contextmanager
+def newtons_length() -> Iterator[None]:
+    """Take Newton's steps as long as they are."""
+    with patch.object(newton, "FAR", np.inf):
+        yield
+
+
+@contextmanager
+def from_laplace() -> Iterator[None]:
+    """Go on from the Laplace approximation itself, nearer to the maximum."""
+
+    def start(problem: Any, point: Any) -> newton.Start:
+        return newton.Start(newton.laplace(point))
+
+    with patch.object(newton, "start", start), patch.object(newton, "NEAR", 0.3):
+        yield
+
+
+@contextmanager
+def no_history() -> Iterator[None]:
+    """Begin every kind of averages without the history of the one before."""
+    with patch.object(equilibrium, "KIN", 0.0):
+        yield
+
+
+@contextmanager
+def cast_every_time() -> Iterator[None]:
+    with patch.object(LinearLogits, "_in_single", property(lambda self: self)):
         yield
 
 
@@ -106,7 +137,11 @@ def mixture() -> Iterator[None]:
 VARIANTS: dict[str, Callable[[], Any]] = {
     "everything": everything,
     "without Newton's start": no_newton,
+    "Newton's steps at their own length": newtons_length,
+    "without the steps of few particles": from_laplace,
+    "histories, and Gaussian averages, from anew": no_history,
     "without float32": double,
+    "features cast in every step": cast_every_time,
     "logits of the basis, in float64": in_the_basis,
     "scipy's expit": expit,
     "eigendecompositions for residual and determinant": spectra,

@@ -278,11 +278,40 @@ def one_step(_: Peers, __: Path, repetitions: int) -> list[dict[str, Any]]:
             def step(threads: int, point=point, problem=problem) -> float:
                 return seconds(lambda: try_step(problem, point, Expectation(energy=False), descend=False), threads)
 
-            sides = {"step": step, "products": lambda threads, work=products: seconds(work, threads)}
+            tanh = _tanh_pass(problem, J, np.float32 if single else np.float64)
+            sides = {
+                "step": step,
+                "products": lambda threads, work=products: seconds(work, threads),
+                "tanh": lambda _, work=tanh: seconds(work, 1),
+            }
             times = side_by_side(sides, repetitions)
-            name = f"step / its products, N {N:,}, D {D}, J {J}, {'float32' if single else 'float64'}"
-            rows.append(bar(name, times["step"]["seconds"] / times["products"]["seconds"], STEP_BAR, times))
+            size = f"N {N:,}, D {D}, J {J}, {'float32' if single else 'float64'}"
+            least, whole = times["products"]["seconds"], times["step"]["seconds"]
+            rows += [
+                bar(f"step / its products, {size}", whole / least, STEP_BAR, times),
+                bar(
+                    f"step / its products and bare tanh, {size}",
+                    whole / (least + times["tanh"]["seconds"]),
+                    STEP_BAR,
+                    {},
+                ),
+            ]
     return rows
+
+
+def _tanh_pass(problem, J: int, dtype) -> Callable[[], None]:
+    """Return one pass of tanh over as many numbers as a step has logits of particles, in a buffer of a chunk: with the
+    products the least that a step can take on one thread, whatever the program.
+    """
+    lengths = [rows.stop - rows.start for rows in problem.model.slices]
+    z = np.random.default_rng(0).standard_normal((max(lengths), J)).astype(dtype)
+    buffer = np.empty_like(z)
+
+    def work() -> None:
+        for n in lengths:
+            np.tanh(z[:n], out=buffer[:n])
+
+    return work
 
 
 def _products(problem, ensemble, dtype) -> Callable[[], None]:
@@ -290,11 +319,11 @@ def _products(problem, ensemble, dtype) -> Callable[[], None]:
     features = np.ascontiguousarray(problem.model.features, dtype=dtype)
     columns = np.ascontiguousarray(ensemble.theta.T, dtype=dtype)
     basis, points = ensemble.basis, ensemble.points
-    chunk = problem.model.chunk
+    slices = list(problem.model.slices)
 
     def work() -> None:
-        for i in range(0, len(features), chunk):
-            x = features[i : i + chunk]
+        for rows in slices:
+            x = features[rows]
             x @ columns
             x.T @ x
         H = basis.T @ basis  # of the prior

@@ -83,6 +83,16 @@ def row_slices(size: int, chunk: int) -> Iterator[slice]:
     return (slice(i, min(i + chunk, size)) for i in range(0, size, chunk))
 
 
+def even_slices(size: int, chunk: int, parts: int) -> Iterator[slice]:
+    """Yield row ranges of at most `chunk` rows and of nearly equal length, a multiple of `parts` of them.
+
+    >>> [s.stop - s.start for s in even_slices(10, 4, 2)]
+    [3, 3, 3, 1]
+    """
+    count = parts * -(-size // (chunk * parts))
+    return row_slices(size, -(-size // count))
+
+
 def take_rows(x: Array, rows: np.ndarray[Any, Any]) -> Array:
     """Return some rows of an array or sparse matrix, chosen by a numpy array of row numbers."""
     if scipy.sparse.issparse(x) or isinstance(x, np.ndarray):

@@ -9,11 +9,12 @@ over-fitted. Rows that the network has not seen are honest, so the answer is the
 
 The width v is stated as the spread, the variance v mean|phi|^2 that the logits of held-out rows have under N(theta, v
 I). As it goes to zero the answer is temperature scaling (Guo et al. 2017), so that is one of the candidates. All are
-judged by the log loss of held-out rows in cross-validation, T and answer found anew without the rows that judge. Wider
-priors are tried while they improve. Chosen is the candidate whose gain over temperature scaling, less one standard
-error of this paired difference, is the largest; temperature scaling itself has gain and error zero, so it stays where
-nothing is better beyond doubt. log T has a standard normal prior: a few rows, perhaps all classified rightly, do not
-send T to zero.
+judged by the log loss of held-out rows, each predicted by the answer to the others; that takes one fit a candidate
+(`leave_one_out.py`). T alone is found once, on all held-out rows: one number, whose optimism of order 1 / rows is
+common to temperature scaling and the candidates and cancels in the gain. Wider priors are tried while they improve.
+Chosen is the candidate whose gain over temperature scaling, less one standard error of this paired difference, is the
+largest; temperature scaling itself has gain and error zero, so it stays where nothing is better beyond doubt. log T has
+a standard normal prior: a few rows, perhaps all classified rightly, do not send T to zero.
 """
 
 from __future__ import annotations
@@ -28,9 +29,11 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 
 from enkbayes.arrays import Array, like, symmetric, to_numpy
+from enkbayes.ensemble import AffineEnsemble
 from enkbayes.gaussian import Gaussian
+from enkbayes.leave_one_out import leave_one_out
 from enkbayes.logits import LinearLogits
-from enkbayes.posterior import Posterior
+from enkbayes.map_estimate import map_estimate, whitened_moments
 from enkbayes.problem import Problem
 from enkbayes.propagation import in_double
 from enkbayes.run import run
@@ -42,9 +45,10 @@ NARROW = 1e-4  # a spread that leaves the scaled weights as they are
 SPREADS = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 MARGIN = 1.0  # standard errors that are taken off the gain of a candidate
 GUESS, SHARE = 1.0, 0.01  # spread and weight of training rows where no held-out rows are there to choose
-FOLDS = 5
 FEWEST = 20  # held-out rows below which nothing can be compared
 MOST = 20_000  # training rows that are read; they then stand for all
+SMALL = 300  # parameters beyond which the Laplace approximation stands in for `MeanField` where fits are compared
+CURVED = 5000  # rows that tell its covariance; they then stand for all
 COARSE = 1e-2  # residual, in posterior sds, of fits that are only compared
 MEMBERS = 20  # particles of such fits; predictions do not depend on them
 HOTTEST = 100.0  # T between 1 / HOTTEST and HOTTEST
@@ -68,7 +72,7 @@ TEMPERATURE = Candidate(NARROW)
 
 @dataclass(frozen=True)
 class Score:
-    """The cross-validated log loss of a candidate, and by how much that of temperature scaling is higher, with the
+    """The leave-one-out log loss of a candidate, and by how much that of temperature scaling is higher, with the
     standard error of this paired difference.
     """
 
@@ -121,7 +125,7 @@ def calibrate(
     margin : float
         Standard errors that are taken off the gain of a candidate.
     seed : int
-        Of the folds, and of the training rows that are read where there are many.
+        Of the training rows that are read where there are many.
 
     Examples
     --------
@@ -135,13 +139,13 @@ def calibrate(
     _check(held_out, theta)
     held_out = in_double(held_out)
     theta = to_numpy(theta).astype(np.float64)
-    read = None if train is None or held_out.dim > LARGEST else in_double(_thinned(train, seed))
-    scores: tuple[Score, ...] = ()
+    read = None if train is None or held_out.dim > LARGEST else in_double(_thinned(train, MOST, seed))
+    tried: list[tuple[Score, Gaussian]] = []
     if held_out.size >= FEWEST:
-        scores = tuple(_scores(held_out, theta, read, sorted(spreads), seed))
-    best = max(scores, key=lambda score: score.bound(margin), default=None)
+        tried = list(_tried(held_out, theta, read, sorted(spreads)))
+    scores = tuple(score for score, _ in tried)
+    best, law = max(tried, key=lambda pair: pair[0].bound(margin), default=(None, around(theta, held_out, NARROW)))
     chosen = TEMPERATURE if best is None else best.candidate
-    law = _law(held_out, theta, read, chosen)
     scale = temperature_scale(held_out, law.mean)
     problem = held_out.with_prior(_scaled(law, scale))
     return problem, Calibration(chosen, scale, scores, held_out.size, _sentence(scores, best, held_out.size))
@@ -204,85 +208,76 @@ def _check(held_out: Problem, theta: Array) -> None:
         raise ValueError(f"the trained weights have shape {tuple(theta.shape)}; expected ({held_out.dim},)")
 
 
-def _thinned(train: Problem, seed: int) -> Problem:
-    """Return at most `MOST` of the rows, which count for all."""
-    if train.size <= MOST:
-        return train
-    rows = np.sort(np.random.default_rng((seed, 6)).choice(train.size, MOST, replace=False))
-    part = train.subset(rows)
-    weights = np.ones(MOST) if part.weights is None else to_numpy(part.weights)
-    return replace(part, weights=like(weights * (train.size / MOST), train.prior.mean))
-
-
-def _law(held_out: Problem, theta: Array, train: Problem | None, candidate: Candidate) -> Gaussian:
-    """Return q of a candidate."""
-    law = around(theta, held_out, candidate.spread)
-    if not candidate.trained or train is None:
-        return law
-    ensemble = _coarse(train.with_prior(law)).ensemble
-    return Gaussian(ensemble.mean, symmetric(ensemble.cov))
+def _thinned(problem: Problem, most: int, seed: int) -> Problem:
+    """Return at most so many of the rows, which count for all."""
+    if problem.size <= most:
+        return problem
+    rows = np.sort(np.random.default_rng((seed, 6)).choice(problem.size, most, replace=False))
+    part = problem.subset(rows)
+    weights = np.ones(most) if part.weights is None else to_numpy(part.weights)
+    return replace(part, weights=like(weights * (problem.size / most), problem.prior.mean))
 
 
 def _scaled(law: Gaussian, scale: float) -> Gaussian:
     return Gaussian(scale * law.mean, law.cov)
 
 
-def _coarse(problem: Problem) -> Posterior:
+def _coarse(problem: Problem, start: Array | None = None) -> AffineEnsemble:
     """Return a fit good enough to be compared; up to 2000 parameters its covariance is full."""
+    if SMALL < problem.dim <= LARGEST:
+        return _laplace(problem, start)
     theta = problem.prior.whitened(MEMBERS, np.random.default_rng(0))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a fit that does not settle is judged by what it predicts
-        return run(problem, MeanField(tol=COARSE), theta=theta)
+        return run(problem, MeanField(tol=COARSE), theta=theta).fitted
 
 
-def _scores(
-    held_out: Problem, theta: Array, train: Problem | None, spreads: Sequence[float], seed: int
-) -> Iterator[Score]:
-    """Yield the scores of temperature scaling, then of wider and wider priors while they improve."""
-    folds = _folds(to_numpy(held_out.targets), seed)
+def _laplace(problem: Problem, start: Array | None) -> AffineEnsemble:
+    """Return the Laplace approximation: the mode of all rows, found from `start` (P,), the curvature of some."""
+    mode = map_estimate(problem, tol=COARSE * math.sqrt(problem.dim), start=start).theta
+    moments = whitened_moments(_thinned(problem, CURVED, 0), mode)
+    around_mode = AffineEnsemble(mode, problem.prior.dense_root, np.zeros((1, problem.dim)))
+    return around_mode.transform(replace(moments, g=0 * moments.g), gain=lambda w: 1 / w, scale=lambda w: w**-0.5)
+
+
+def _laws(
+    held_out: Problem, theta: Array, train: Problem | None, spreads: Sequence[float]
+) -> Iterator[tuple[Candidate, Gaussian]]:
+    """Yield the candidates but temperature scaling, and their q."""
+    start = None
+    for spread in spreads:
+        law = around(theta, held_out, spread)
+        if train is not None:
+            fitted = _coarse(train.with_prior(law), start)
+            start, law = fitted.mean, Gaussian(fitted.mean, symmetric(fitted.cov))
+        yield Candidate(spread, trained=train is not None), law
+
+
+def _tried(
+    held_out: Problem, theta: Array, train: Problem | None, spreads: Sequence[float]
+) -> Iterator[tuple[Score, Gaussian]]:
+    """Yield score and q of temperature scaling, then of wider and wider priors while they improve."""
     weights = np.ones(held_out.size) if held_out.weights is None else to_numpy(held_out.weights)
     weights = weights / np.sum(weights)
-    plain = _losses(held_out, around(theta, held_out, NARROW), folds, TEMPERATURE)
-    yield Score(TEMPERATURE, float(weights @ plain), 0.0, 0.0)
+    narrow = around(theta, held_out, NARROW)
+    plain = _point_losses(held_out, temperature_scale(held_out, theta) * theta)
+    yield Score(TEMPERATURE, float(weights @ plain), 0.0, 0.0), narrow
     before = -math.inf
-    for candidate in (Candidate(spread, trained=train is not None) for spread in spreads):
-        gains = plain - _losses(held_out, _law(held_out, theta, train, candidate), folds, candidate)
+    for candidate, law in _laws(held_out, theta, train, spreads):
+        problem = held_out.with_prior(_scaled(law, temperature_scale(held_out, law.mean)))
+        gains = plain - leave_one_out(problem, _coarse(problem))
         gain = float(weights @ gains)
         error = math.sqrt(float(weights**2 @ (gains - gain) ** 2))
-        yield Score(candidate, float(weights @ plain) - gain, gain, error)
+        yield Score(candidate, float(weights @ plain) - gain, gain, error), law
         if not gain > before:
             break
         before = gain
 
 
-def _folds(targets: Vector, seed: int) -> Vector:
-    """Return the fold (N,) of each row, the classes in the same shares in all of them."""
-    order = np.random.default_rng((seed, 5)).permutation(len(targets))
-    order = order[np.argsort(targets[order], kind="stable")]
-    folds = np.empty(len(targets), dtype=int)
-    folds[order] = np.arange(len(targets)) % FOLDS
-    return folds
-
-
-def _losses(held_out: Problem, law: Gaussian, folds: Vector, candidate: Candidate) -> Vector:
-    """Return the log loss (N,) of every row, predicted by the answer to the other folds."""
-    losses = np.empty(len(folds))
-    for fold in range(FOLDS):
-        inside, outside = (held_out.subset(np.flatnonzero(rows)) for rows in (folds != fold, folds == fold))
-        prior = _scaled(law, temperature_scale(inside, law.mean))
-        proba = _predicted(inside.with_prior(prior), outside, point=candidate == TEMPERATURE)
-        own = proba[np.arange(outside.size), to_numpy(outside.targets).astype(int)]
-        losses[folds == fold] = -np.log(np.maximum(own, np.finfo(own.dtype).tiny))
-    return losses
-
-
-def _predicted(inside: Problem, outside: Problem, *, point: bool) -> Vector:
-    """Return what the posterior of some rows, or the prior's mean, predicts for other rows, (n, K)."""
-    features, linear = outside.model.features, outside.model.map  # type: ignore[union-attr]
-    if point:
-        logits = linear.particle_logits(features, inside.prior.mean[None, :])
-        return to_numpy(inside.likelihood.probabilities(logits))[:, 0, :]
-    return to_numpy(_coarse(inside).predict_proba(features))
+def _point_losses(problem: Problem, theta: Array) -> Vector:
+    """Return the log loss (N,) of every row, predicted by weights theta (P,)."""
+    logits = problem.model.map.particle_logits(problem.model.features, theta[None, :])  # type: ignore[union-attr]
+    return np.asarray(problem.likelihood.terms(logits, problem.targets))[:, 0]
 
 
 def _sentence(scores: Sequence[Score], best: Score | None, rows: int) -> str:

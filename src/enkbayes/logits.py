@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import cached_property, reduce
 from operator import add
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import scipy.sparse
 
-from enkbayes.arrays import Array, like, namespace, row_slices, sum_dtype, take_rows
+from enkbayes.arrays import Array, even_slices, like, namespace, row_slices, sum_dtype, take_rows
 from enkbayes.ensemble import AffineEnsemble
 from enkbayes.expectations import Averages, Expectation
 from enkbayes.likelihoods import Likelihood
@@ -22,8 +22,10 @@ from enkbayes.threads import in_threads
 Piece = tuple[Array, Any, Any]
 """Features (n, D), targets (n,) and weights (n,) or None of some rows."""
 
+SHARED, PARTS = 2**20, 4  # entries from which features are cut into a multiple of so many parts
 THREADED = 3e7  # multiplications of a pass from which it is worth several threads
-CACHED = 2**20  # logits of particles that are averaged at a time
+CACHED = 2**19  # logits of particles that are averaged at a time: 2 MB in float32, so that they stay in the cache
+HELD = 2**24  # entries up to which features in memory are kept in float32 as well, instead of cast in every step
 
 Sum = TypeVar("Sum", bound=Any)
 """Something that pieces of the data add to."""
@@ -104,7 +106,8 @@ def _cast(x: Any, reference: Array) -> Any:
 class LinearLogits:
     """The logits of features (N, D) under a linear map.
 
-    The features are never copied: they are read `chunk` rows at a time, so memory is O(chunk (J + r)) for any N.
+    Features are read `chunk` rows at a time, so memory is O(chunk (J + r)) for any N; only features of less than HELD
+    entries have a float32 copy, made by the first step that asks for it.
     """
 
     single: ClassVar[bool] = True  # whether products may be taken in float32
@@ -124,13 +127,21 @@ class LinearLogits:
 
     @property
     def slices(self) -> Iterator[slice]:
-        """The rows that are read at a time."""
-        return row_slices(self.size, self.chunk)
+        """The rows that are read at a time; equal parts of large features, for several threads or one alike."""
+        large = self.size * self.map.features > SHARED
+        return even_slices(self.size, self.chunk, PARTS) if large else row_slices(self.size, self.chunk)
 
     def pieces(self, targets: Array | None, weights: Array | None) -> Iterator[Piece]:
         """Yield all data once, `chunk` rows at a time."""
         for rows in self.slices:
             yield self.features[rows, :], _rows(targets, rows), _rows(weights, rows)
+
+    @cached_property
+    def _in_single(self) -> LinearLogits:
+        """The same logits to take products in float32 of: with features in float32 where they are worth keeping."""
+        x = self.features
+        keep = type(self) is LinearLogits and type(x) is np.ndarray and x.dtype == np.float64 and x.size <= HELD
+        return replace(self, features=x.astype(np.float32)) if keep else self
 
     def total(self, parts: Iterable[Sum]) -> Sum:
         """Return the sum over all data of what each piece adds."""
@@ -164,18 +175,16 @@ class LinearLogits:
             hessian = self.map.pull_back_curvature(features, curvature)
             return Sums(tuple(like(x, precise, dtype=wide) for x in (namespace(loss).sum(loss), gradient, hessian)))
 
-        loss, *sums = self.total(self._each(part, targets, weights, ensemble.size)).parts
+        pieces = (self._in_single if single else self).pieces(targets, weights)
+        loss, *sums = self.total(self._each(part, pieces, ensemble.size)).parts
         gradient, hessian = (like(x, precise) for x in sums)
         basis = ensemble.basis
         return Moments(loss, basis.mT @ gradient, basis.mT @ (hessian @ basis))
 
-    def _each(
-        self, part: Callable[[Piece], Sum], targets: Array, weights: Array | None, particles: int
-    ) -> Iterable[Sum]:
+    def _each(self, part: Callable[[Piece], Sum], pieces: Iterator[Piece], particles: int) -> Iterable[Sum]:
         """Return what every piece adds; rows in memory on several threads where that is worth it."""
-        pieces = self.pieces(targets, weights)
         in_memory = type(self) is LinearLogits and isinstance(self.features, np.ndarray)
-        if in_memory and self.size > self.chunk and self.size * self.dim * particles > THREADED:
+        if in_memory and self.size * self.dim * max(particles, self.dim) > THREADED:
             return in_threads(part, list(pieces))
         return map(part, pieces)
 

@@ -22,6 +22,7 @@ from enkbayes.problem import Problem
 from enkbayes.progress import progress_bar
 from enkbayes.samplers import Equilibrium, Informed, Sampler, State
 from enkbayes.start import count, initial_ensemble, resumed, whole_seed
+from enkbayes.threads import threads_for_chunks
 
 TRACE = 400  # entries of a trace that are kept
 
@@ -69,12 +70,13 @@ def iterate(
     sampler = Equilibrium() if sampler is None else sampler
     if state is None:
         seed = whole_seed(seed)
-        state = replace(_guarded(partial(_begin, problem, sampler, particles, seed, theta), None), owner=sampler)
+        begin = partial(_begin, problem, sampler, particles, seed, theta)
+        state = replace(_guarded(begin, None, problem.dim), owner=sampler)
     else:
         state = resumed(state, sampler)
     yield state
     while not state.finished:
-        state = _guarded(partial(sampler.step, problem, state), state)
+        state = _guarded(partial(sampler.step, problem, state), state, problem.dim)
         yield state
 
 
@@ -158,9 +160,9 @@ def _begin(problem: Problem, sampler: Sampler, particles: int, seed: int, theta:
     return sampler.init(problem, initial_ensemble(problem, particles, seed, theta), seed)
 
 
-def _guarded(step: Callable[[], State], before: State | None) -> State:
+def _guarded(step: Callable[[], State], before: State | None, parameters: int) -> State:
     """Return the next state; when it is not finite, the state before it, finished, with a sentence that says so."""
-    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"), threads_for_chunks(parameters):
         try:
             state = step()
             if all_finite(state.ensemble.mean) and all_finite(state.ensemble.basis):

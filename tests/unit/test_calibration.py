@@ -110,6 +110,23 @@ def test_training_rows_shape_the_prior_and_large_sets_are_thinned(monkeypatch):
     np.testing.assert_allclose(a, b, atol=0.005)
 
 
+@pytest.mark.parametrize("classes", [2, 3])
+def test_laplace_fits_of_many_parameters_choose_as_those_of_few_do(monkeypatch, classes):
+    rng = np.random.default_rng(15)
+    truth = TRUTH if classes == 2 else rng.standard_normal((5, 3))
+    theta = (truth + 0.3 * rng.standard_normal(truth.shape)).ravel()
+    train, held_out = (eb.Problem.create(*rows(truth, size, seed=16, classes=classes)) for size in (600, 300))
+    exact = calibrate(held_out, theta, train)
+    monkeypatch.setattr("enkbayes.calibration.SMALL", 0)
+    laplace = calibrate(held_out, theta, train)
+    monkeypatch.setattr("enkbayes.calibration.CURVED", 300)
+    thinned = calibrate(held_out, theta, train)
+    for other in (laplace, thinned):
+        assert other[1].chosen == exact[1].chosen
+        np.testing.assert_allclose(*([s.gain for s in c.scores[:4]] for c in (exact[1], other[1])), atol=2e-3)
+        np.testing.assert_allclose(other[0].prior.mean, exact[0].prior.mean, atol=0.05)
+
+
 def test_few_rows_are_not_compared():
     held_out = eb.Problem.create(*rows(TRUTH, 15, seed=11))
     calibration = calibrate(held_out, TRUTH)[1]

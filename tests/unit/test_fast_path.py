@@ -9,6 +9,7 @@ import scipy.sparse
 import enkbayes as eb
 from enkbayes.arrays import logistic_averages
 from enkbayes.expectations import Expectation, closure, empirical
+from enkbayes.logits import LinearLogits
 from enkbayes.map_estimate import map_estimate, whitened_moments
 from enkbayes.samplers import newton, relaxation
 from oracles.problems import logistic_data
@@ -154,3 +155,66 @@ def test_newton_shortens_steps_that_do_not_help():
     assert all(b <= a for a, b in pairwise(losses))
     assert point.residual < newton.NEAR
     assert eb.run(problem, theta=ensemble.theta).info.converged
+
+
+def test_newton_from_afar_takes_the_length_that_the_potential_asks_for():
+    problem = problem_of("binary", N=2_000)
+    ensemble = eb.AffineEnsemble.factor(problem.prior.whitened(30, np.random.default_rng(0)))
+    point = newton.begin(problem, ensemble, single=False)
+    assert point.residual > newton.FAR
+    length = newton._reach(problem, point)
+    step = ensemble.basis @ point.step
+
+    def potential(s):
+        theta = (ensemble.mean - s * step)[None, :]
+        return float(problem.loss(theta)[0] - problem.prior.log_density(theta)[0])
+
+    assert 1 <= length <= newton.LENGTHS[-1]
+    assert potential(length) <= min(potential(s) for s in newton.LENGTHS) + 1e-2 * (potential(0) - potential(length))
+    assert newton.advance(problem, point).residual < 0.5 * _full_step(problem, point).residual
+
+
+def _full_step(problem, point):
+    return newton.begin(
+        problem,
+        eb.AffineEnsemble(
+            point.ensemble.mean - point.ensemble.basis @ point.step, point.ensemble.basis, point.ensemble.points
+        ),
+        single=False,
+    )
+
+
+@pytest.mark.parametrize("kind", ["binary", "softmax", "normal"])
+def test_few_pairs_of_particles_lead_most_of_the_way_to_the_equilibrium(kind):
+    problem = problem_of(kind, N=2_000)
+    ensemble = eb.AffineEnsemble.factor(problem.prior.whitened(80, np.random.default_rng(0)))
+    point = newton.begin(problem, ensemble, single=False)
+    while not point.done:
+        point = newton.advance(problem, point)
+    begun = newton.start(problem, point)
+    assert 1 <= begun.evaluations <= 2
+    assert np.array_equal(begun.ensemble.points, ensemble.points)
+    before, after = (relaxation.evaluate(problem, x, closure).residual for x in (newton.laplace(point), begun.ensemble))
+    assert after < max(0.3 * before, 1e-9)
+
+
+def test_pairs_depend_on_neither_order_nor_coordinates():
+    rng = np.random.default_rng(0)
+    points = rng.standard_normal((50, 4))
+    turn = np.linalg.qr(rng.standard_normal((4, 4)))[0]
+    pairs = newton._pairs(points)
+    assert len(pairs) == 2 * newton.PAIRS
+    assert pairs.sum(axis=0) == pytest.approx(0, abs=1e-12)
+    assert np.linalg.norm(pairs, axis=1) == pytest.approx(2.0)
+    assert newton._pairs(rng.permutation(points) @ turn) == pytest.approx(pairs @ turn, abs=1e-12)
+
+
+def test_features_are_cast_once_unless_they_are_many(monkeypatch):
+    features = np.random.default_rng(0).standard_normal((100, 3))
+    model = eb.Problem.create(features, np.arange(100) % 2).model
+    assert model._in_single.features.dtype == np.float32
+    assert model._in_single is model._in_single
+    monkeypatch.setattr("enkbayes.logits.HELD", 299)
+    model = eb.Problem.create(features, np.arange(100) % 2).model
+    assert isinstance(model, LinearLogits)
+    assert model._in_single is model

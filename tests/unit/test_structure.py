@@ -45,6 +45,7 @@ LAYERS = [
     "evidence",
     "propagation",
     "empirical_bayes",
+    "leave_one_out",
     "calibration",
     "trust",
     "baselines",

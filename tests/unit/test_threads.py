@@ -64,3 +64,21 @@ def test_a_run_is_bitwise_the_same(two, monkeypatch):
         alone = eb.run(problem, particles=40).theta
         monkeypatch.setattr(logits, "THREADED", 0)
         assert np.array_equal(eb.run(problem, particles=40).theta, alone)
+
+
+def test_a_step_on_few_parameters_leaves_blas_one_thread_and_chunks_the_others():
+    def blas(_=None):
+        return {lib["num_threads"] for lib in threadpool_info() if lib["user_api"] == "blas"}
+
+    with threadpool_limits(2, user_api="blas"):
+        if blas() != {2}:
+            pytest.skip("BLAS has one thread here")
+        with threads.threads_for_chunks(10), threads.threads_for_chunks(10):
+            assert blas() == {1}
+            names = set(threads.in_threads(lambda _: threading.current_thread().name, range(8)))
+            assert all(name.startswith("enkbayes") for name in names)
+            inner = threads.in_threads(lambda _: list(threads.in_threads(lambda x: x, [1, 2])), range(4))
+            assert list(inner) == [[1, 2]] * 4  # a thread of ours starts no others
+        assert blas() == {2}
+        with threads.threads_for_chunks(threads.NARROW + 1):
+            assert blas() == {2}

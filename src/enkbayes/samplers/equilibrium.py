@@ -18,6 +18,7 @@ from enkbayes.samplers.relaxation import FINE, Relaxation, evaluate, try_step, v
 from enkbayes.samplers.state import State
 from enkbayes.samplers.structured import Point as StructuredPoint
 
+KIN = 0.05  # residual below which averages of another kind are so similar that steps with them count as one's own
 PATIENCE = 10  # trial steps without a clearly lower residual after which a stage gives up
 
 
@@ -137,22 +138,27 @@ class Equilibrium:
         single = self.float32 and worth_single(problem, ensemble)
         if isinstance(problem.model, LinearLogits) and ensemble.rank == problem.dim:
             return self._approach(problem, state, newton.begin(problem, ensemble, single=single))
-        return self._settle(problem, state, ensemble, single=single)
+        return self._settle(problem, state, newton.Start(ensemble), single=single)
 
     def _approach(self, problem: Problem, state: State, point: newton.Newton) -> State:
         """Go on to the most probable parameters, or from there."""
         if point.done:
-            return self._settle(problem, state, newton.laplace(point), single=point.single)
+            start = newton.start(problem, point)
+            state = replace(state, steps=state.steps + start.evaluations)
+            return self._settle(problem, state, start, single=point.single)
         state = replace(state, ensemble=point.ensemble, residual=point.residual, control=point)
         if state.steps >= self.max_steps:
             return replace(state, finished=True, message=self._unsettled(point.residual, state.steps))
         return state
 
-    def _settle(self, problem: Problem, state: State, ensemble: AffineEnsemble, *, single: bool) -> State:
-        """Begin the stages of the relaxation."""
-        point = evaluate(problem, ensemble, _stages(problem)[0].expectation, single=single)
-        point = replace(point, fine=FINE)
-        return self._follow(problem, state, Control(point, 0, ensemble, point.residual))
+    def _settle(self, problem: Problem, state: State, start: newton.Start, *, single: bool) -> State:
+        """Begin the stages of the relaxation, with the ensemble's own averages where the equilibrium is near."""
+        stages = _stages(problem)
+        stage = _own(stages) if start.residual < KIN else 0
+        point = evaluate(problem, start.ensemble, stages[stage].expectation, single=single)
+        history = start.history if point.residual < KIN else ()
+        point = replace(point, fine=FINE, history=history)
+        return self._follow(problem, state, Control(point, stage, start.ensemble, point.residual))
 
     @property
     def informed(self) -> bool:
@@ -195,7 +201,9 @@ class Equilibrium:
         if not last and (given_up or control.point.residual < stage.until):
             start = control.point.ensemble if stage.descend else control.start
             point = evaluate(problem, start, stages[control.stage + 1].expectation, single=control.point.single)
-            point = replace(point, fine=control.point.fine)
+            # the last steps of the stage before know the slopes of this one well enough for a better first step
+            history = control.point.history if stage.descend and point.residual < KIN else ()
+            point = replace(point, fine=control.point.fine, history=history)
             control = Control(point, control.stage + 1, start, point.residual, since=state.steps)
             return self._follow(problem, replace(state, steps=state.steps + 1), control)
         final = not stage.until
@@ -249,6 +257,11 @@ def _stages(problem: Problem) -> tuple[Stage, ...]:
     if not isinstance(problem.model, LinearLogits):
         return NONLINEAR
     return LINEAR if problem.likelihood.exact_closure else SOFTMAX
+
+
+def _own(stages: tuple[Stage, ...]) -> int:
+    """Return the number of the stage with the ensemble's own averages."""
+    return next(i for i, stage in enumerate(stages) if stage.blend == 0.0)
 
 
 def _blended(weight: float, particles: int) -> str:

@@ -28,6 +28,7 @@ RANK = (
 ENTRIES = 1.6e6
 STRUCTURED_TOL = 1e-3  # residual below which the structure of the covariance, not the iteration, limits the accuracy
 SEARCHES = 2  # a structured run looks for directions at the most probable parameters and again at its law
+KIN = 0.05  # residual below which the steps of a few particles tell something about those of the Gaussian
 ACCURATE = 1e-2  # residual under a finer rule, in posterior sds, that shows the quadrature to be fine enough
 
 
@@ -103,8 +104,11 @@ class MeanField:
     def _approach(self, problem: Problem, state: State, point: newton.Newton) -> State:
         """Go on to the most probable parameters, or from there."""
         if point.done:
-            start = evaluate(problem, newton.laplace(point), closure, single=point.single)
-            return self._judge(problem, state, Control(replace(start, fine=FINE)))
+            start = newton.start(problem, point)
+            state = replace(state, steps=state.steps + start.evaluations)
+            first = evaluate(problem, start.ensemble, closure, single=point.single)
+            first = replace(first, fine=FINE, history=start.history if first.residual < KIN else ())
+            return self._judge(problem, state, Control(first, since=state.steps))
         state = replace(state, ensemble=point.ensemble, residual=point.residual, control=point)
         if state.steps >= self.max_steps:
             return replace(state, finished=True, message=self._unsettled(state))

@@ -30,6 +30,7 @@ from enkbayes.expectations import Expectation
 from enkbayes.logits import LinearLogits
 from enkbayes.moments import Diverged, Moments
 from enkbayes.problem import Problem
+from enkbayes.threads import threads_for_chunks
 
 DEPTH = 6
 SUFFICIENT = 1e-4  # Armijo's constant: the part of the predicted decrease that a step must deliver
@@ -71,6 +72,10 @@ class Natural:
         return Natural(root @ (self.g + self.S @ shift), root @ self.S @ root)
 
 
+History = tuple[tuple[Natural, Natural], ...]
+"""The last few differences (dlambda, df), in the frame of the current ensemble."""
+
+
 @dataclass(frozen=True, eq=False)
 class Relaxation:
     """A point of the iteration: ensemble, moments of the whole potential, free energy, step size, and the history of
@@ -84,7 +89,7 @@ class Relaxation:
     moments: Moments
     free_energy: float
     tau: float = 1.0
-    history: tuple[tuple[Natural, Natural], ...] = ()
+    history: History = ()
     single: bool = False
     fine: float = 0.0
 
@@ -158,8 +163,16 @@ def worth_single(problem: Problem, ensemble: AffineEnsemble) -> bool:
         return False
     middle = replace(ensemble, points=0 * ensemble.points[:1, :])
     off, likelihood = _round_off(problem, middle, Expectation())
-    w, U = (likelihood + problem.prior_moments(middle)).spectrum
-    return _size(off.carry(0 * off.g, (U * w**-0.5) @ U.mT)) < FINE
+    return _size(_whitened(off, symmetric((likelihood + problem.prior_moments(middle)).S))) < FINE
+
+
+def _whitened(off: Natural, S: Array) -> Natural:
+    """Return a difference as the precision S = L L' sees it, L^{-1} g and L^{-1} S L^{-T}: its size is that in any
+    other root, without an eigendecomposition.
+    """
+    xp = namespace(S)
+    inverse = xp.linalg.inv(xp.linalg.cholesky(S))
+    return Natural(inverse @ off.g, inverse @ off.S @ inverse.mT)
 
 
 def _round_off(problem: Problem, ensemble: AffineEnsemble, expectation: Expectation) -> tuple[Natural, Moments]:
@@ -212,6 +225,11 @@ def try_step(
     drown differences of energy, the residual. Without it (empirical averages are not the gradient of any energy) it
     must lower the residual.
     """
+    with threads_for_chunks(problem.dim):
+        return _trial(problem, point, expectation, descend)
+
+
+def _trial(problem: Problem, point: Relaxation, expectation: Expectation, descend: bool) -> tuple[Relaxation, bool]:
     step, new, accelerated = _next(point)
     shift, root = frame_map(new)
     single = point.single and point.residual > point.fine
@@ -225,9 +243,20 @@ def try_step(
             return precise(problem, point, expectation), False
         return replace(point, history=()) if accelerated else replace(point, tau=point.tau / 2), False
     dlambda, df = step.carry(shift, root), trial.force - point.force.carry(shift, root)
-    history = (*((a.carry(shift, root), b.carry(shift, root)) for a, b in point.history[1 - DEPTH :]), (dlambda, df))
+    history = (*_carried(point.history[1 - DEPTH :], shift, root), (dlambda, df))
     tau = point.tau if accelerated else min(1.0, 2 * point.tau)
     return replace(trial, tau=tau, history=history, fine=point.fine), True
+
+
+def onward(point: Relaxation) -> tuple[AffineEnsemble, History]:
+    """Return the ensemble after the next step, whose moments nobody has seen, and the history as seen from there."""
+    _, new, _ = _next(point)
+    shift, root = frame_map(new)
+    return point.ensemble.affine(shift, root), _carried(point.history, shift, root)
+
+
+def _carried(history: History, shift: Array, root: Array) -> History:
+    return tuple((a.carry(shift, root), b.carry(shift, root)) for a, b in history)
 
 
 def _next(point: Relaxation) -> tuple[Natural, Moments, bool]:

@@ -1,0 +1,164 @@
+"""Write docs/usefulness.md and its chart from results/usefulness.json: tables, and the bars, which the results decide.
+
+python benchmarks/useful_page.py
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import numpy as np
+
+HERE = Path(__file__).parent
+PAGE = HERE.parent / "docs" / "usefulness.md"
+COLUMNS = (
+    ("accuracy", ".4f"),
+    ("NLL", ".4f"),
+    ("calibrated NLL", ".4f"),
+    ("ECE", ".3f"),
+    ("Brier", ".4f"),
+    ("risk 80 %", ".4f"),
+    ("AUROC", ".3f"),
+    ("FPR95", ".3f"),
+    ("AUROC, recommended", ".3f"),
+    ("FPR95, recommended", ".3f"),
+    ("cost", ".2f"),
+)
+OURS, SCALED, LAPLACE, TRAINED = "our default", "temperature", "Laplace, our prior", "trained network"
+WHOLE, MANY = "our whole network", "five networks"
+EQUAL = 5e-5  # figures are given to four places
+
+
+def bars(result: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return every bar with what was measured and whether it is met."""
+    tasks = result["tasks"]
+
+    def figure(task: str, method: str, name: str) -> float:
+        return float(tasks[task]["methods"][method][name]["mean"])
+
+    rows = []
+    for task in tasks:
+        for words, other, name, slack in (
+            ("NLL at most temperature scaling's", SCALED, "NLL", 0.0),
+            ("NLL at most Laplace's", LAPLACE, "NLL", 0.0),
+            ("ECE at most temperature scaling's + .005", SCALED, "ECE", 0.005),
+        ):
+            rows.append(_bar(f"default, {task}: {words}", figure(task, OURS, name) - figure(task, other, name), slack))
+        drop = figure(task, TRAINED, "accuracy") - figure(task, OURS, "accuracy")
+        rows.append(_bar(f"default, {task}: accuracy lost at most .003", drop, 0.003))
+
+    def mean(method: str, name: str) -> float:
+        return float(np.mean([figure(task, method, name) for task in tasks]))
+
+    auroc = mean(WHOLE, "AUROC, recommended")
+    plain = mean(WHOLE, "AUROC")
+    rows += [
+        _bar(
+            "whole network, mean of tasks: trained network's AUROC + .02 - own",
+            mean(TRAINED, "AUROC") + 0.02 - auroc,
+            0,
+        ),
+        _bar("whole network, mean of tasks: five networks' AUROC - .01 - own", mean(MANY, "AUROC") - 0.01 - auroc, 0),
+        _bar("the same by confidence: trained network's AUROC + .02 - own", mean(TRAINED, "AUROC") + 0.02 - plain, 0),
+        _bar("the same by confidence: five networks' AUROC - .01 - own", mean(MANY, "AUROC") - 0.01 - plain, 0),
+    ]
+    for task in tasks:
+        ratio = figure(task, WHOLE, "cost") / figure(task, MANY, "cost")
+        rows.append(_bar(f"whole network, {task}: cost over that of five networks", ratio, 0.5))
+    return rows
+
+
+def _bar(words: str, measured: float, limit: float) -> dict[str, Any]:
+    return {"words": words, "measured": measured, "limit": limit, "met": bool(measured <= limit + EQUAL)}
+
+
+def page(result: dict[str, Any]) -> str:
+    """Return the page of the documentation that the results make."""
+    template = jinja2.Template((HERE / "usefulness.md.jinja").read_text(encoding="utf-8"), keep_trailing_newline=True)
+    tables = []
+    for task in result["tasks"].values():
+        rows = [
+            (method, [_cell(figures[name], style) for name, style in COLUMNS])
+            for method, figures in task["methods"].items()
+        ]
+        gains = {
+            method: np.subtract(figures["NLL"]["seeds"], task["methods"][SCALED]["NLL"]["seeds"])
+            for method, figures in task["methods"].items()
+        }
+        tables.append({"words": task["words"], "rows": rows, "paired": _paired(gains[OURS])})
+    names = list(dict.fromkeys(n for t in result["tasks"].values() for n in t["methods"][WHOLE]["scores"]))
+    scores = [
+        (name, [f"{t['methods'][WHOLE]['scores'][name]['mean']:.3f}" for t in result["tasks"].values()])
+        for name in names
+    ]
+    scores.insert(
+        0,
+        (
+            "confidence of the trained network",
+            [f"{t['methods'][TRAINED]['AUROC']['mean']:.3f}" for t in result["tasks"].values()],
+        ),
+    )
+    scores.append(
+        (
+            "confidence of five networks",
+            [f"{t['methods'][MANY]['AUROC']['mean']:.3f}" for t in result["tasks"].values()],
+        )
+    )
+    return template.render(
+        result=result, columns=[name for name, _ in COLUMNS], tables=tables, bars=bars(result), scores=scores
+    )
+
+
+def _cell(figure: dict[str, Any], style: str) -> str:
+    return f"{figure['mean']:{style}} ± {figure['error']:{style}}"
+
+
+def _paired(gains: Any) -> str:
+    return f"{np.mean(gains):+.4f} ± {np.std(gains, ddof=1) / np.sqrt(len(gains)):.4f}"
+
+
+def chart(result: dict[str, Any], path: Path) -> None:
+    """Draw NLL against temperature scaling's, and the AUROC of the recommended score, for every task."""
+    import matplotlib.pyplot as plt
+
+    tasks = result["tasks"]
+    methods = ["paper's recipe", OURS, WHOLE, MANY]
+    colours = dict(zip(methods, ("#999999", "#0072B2", "#009E73", "#D55E00"), strict=True))
+    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.8), layout="constrained", sharey=True)
+    for i, method in enumerate(methods):
+        places = np.arange(len(tasks)) + (i - 1.5) * 0.2
+        rows = [task["methods"][method] for task in tasks.values()]
+        scaled = [task["methods"][SCALED]["NLL"]["mean"] for task in tasks.values()]
+        gains = [row["NLL"]["mean"] / base - 1 for row, base in zip(rows, scaled, strict=True)]
+        left.barh(places, np.clip(np.multiply(gains, 100), -60, 60), height=0.19, color=colours[method], label=method)
+        right.barh(places, [row["AUROC, recommended"]["mean"] for row in rows], height=0.19, color=colours[method])
+    right.plot(
+        [task["methods"][TRAINED]["AUROC"]["mean"] for task in tasks.values()],
+        np.arange(len(tasks)),
+        "k|",
+        markersize=26,
+        label="trained network",
+    )
+    left.axvline(0, color="#222222", linewidth=1)
+    left.set(xlabel="NLL against temperature scaling, %", yticks=range(len(tasks)), yticklabels=list(tasks))
+    right.set(xlabel="AUROC of strange rows, recommended score", xlim=(0.3, 1))
+    left.invert_yaxis()
+    left.legend(fontsize=8, frameon=False, loc="lower left")
+    right.legend(fontsize=8, frameon=False, loc="lower right")
+    for ax in (left, right):
+        ax.spines[["top", "right"]].set_visible(False)
+    figure.savefig(path, dpi=130)
+    plt.close(figure)
+
+
+def write_page(result: dict[str, Any], folder: Path) -> None:
+    chart(result, folder / "usefulness.png")
+    PAGE.write_text(page(result), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    results = HERE / "results"
+    write_page(json.loads((results / "usefulness.json").read_text(encoding="utf-8")), results)
