@@ -20,10 +20,19 @@ from typing import Any
 
 import numpy as np
 import torch
-from sklearn.model_selection import StratifiedKFold
 
 from enkbayes.arrays import to_numpy
-from enkbayes.calibration import MARGIN, NARROW, SPREADS, TEMPERATURE, Calibration, Candidate, Score, temperature_scale
+from enkbayes.calibration import (
+    FEWEST,
+    MARGIN,
+    NARROW,
+    SPREADS,
+    TEMPERATURE,
+    Calibration,
+    Candidate,
+    Score,
+    temperature_scale,
+)
 from enkbayes.gaussian import Gaussian
 from enkbayes.posterior import Posterior
 from enkbayes.problem import Problem
@@ -94,19 +103,27 @@ class Linearised:
 
 def choose(linear: Linearised, particles: int, seed: int) -> Calibration:
     """Return the spread of the logits and the inverse temperature that held-out rows choose."""
-    count = len(linear.labels)
-    folds = min(FOLDS, int(np.bincount(linear.labels.astype(int), minlength=linear.outputs).min()))
-    scores: tuple[Score, ...] = ()
-    if folds > 1:
-        split = StratifiedKFold(folds, shuffle=True, random_state=seed)
-        parts = list(split.split(np.zeros(count), linear.labels))
-        scores = tuple(_scores(linear, parts, particles, seed))
-    best = max(scores, key=lambda score: score.bound(MARGIN), default=None)
-    chosen = TEMPERATURE if best is None else best.candidate
-    words = f"{chosen}, chosen by {count} held-out rows where the network is linearised"
-    if best is not None and best.gain > 0:
+    scale, count = linear.scale(), len(linear.labels)  # first, for it checks the labels
+    if count < FEWEST:
+        words = f"{count} held-out rows are too few to compare: {TEMPERATURE}"
+        return Calibration(TEMPERATURE, scale, (), count, words)
+    folds = _folds(linear.labels, seed)
+    parts = [(np.flatnonzero(folds != fold), np.flatnonzero(folds == fold)) for fold in range(FOLDS)]
+    scores = tuple(_scores(linear, parts, particles, seed))
+    best = max(scores, key=lambda score: score.bound(MARGIN))
+    words = f"{best.candidate}, chosen by {count} held-out rows where the network is linearised"
+    if best.gain > 0:
         words += f" (gain {best.gain:.4f}, standard error {best.error:.4f})"
-    return Calibration(chosen, linear.scale(), scores, count, words)
+    return Calibration(best.candidate, scale, scores, count, words)
+
+
+def _folds(labels: Vector, seed: int) -> Vector:
+    """Return the fold (n,) of each row, the classes in the same shares in all of them; any class may be rare."""
+    order = np.random.default_rng((seed, 5)).permutation(len(labels))
+    order = order[np.argsort(labels[order], kind="stable")]
+    folds = np.empty(len(labels), dtype=int)
+    folds[order] = np.arange(len(labels)) % FOLDS
+    return folds
 
 
 def _scores(linear: Linearised, parts: list[tuple[Vector, Vector]], particles: int, seed: int) -> Iterator[Score]:

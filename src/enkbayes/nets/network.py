@@ -14,6 +14,7 @@ from torch import nn
 from enkbayes.calibration import Calibration
 from enkbayes.gaussian import Gaussian, standard_points
 from enkbayes.nets.batches import Place, Reader, device_of, shown
+from enkbayes.nets.front import replayed
 from enkbayes.nets.layers import frozen_copy
 from enkbayes.nets.linearised import Linearised, choose
 from enkbayes.nets.module import PosteriorModule
@@ -89,6 +90,7 @@ class BayesianNetwork(PosteriorModule):
         The model is not changed: a copy of it runs, in eval mode, so that batch normalisation keeps its statistics for
         every particle; its scales and shifts are weights like others. During the fit the read rows are in memory, with
         about 3 `rank` vectors of the size of the chosen weights in double precision and one batch of activations.
+        Modules in front of the chosen layers run once, and what these need of them is in memory too (`nets.front`).
 
         With `calibration` the directions are those that the training data inform, and the posterior in them is that of
         the calibration data, at their temperature and with the prior width that they choose (`nets.linearised`): wide
@@ -145,20 +147,23 @@ class BayesianNetwork(PosteriorModule):
         centre = weights.flat(body)
         with torch.no_grad(), differentiable():
             precision = 1.0 if prior_precision is None else prior_precision
+            quick = replayed(network, centre, data.batches)
             directions, eigenvalues = informed_directions(
-                network, centre, data.batches, precision / data.weight, rank, seed
+                quick, centre, data.batches, precision / data.weight, rank, seed
             )
-            space = Subspace(network, centre, directions / data.weight**0.5)
+            space = Subspace(quick, centre, directions / data.weight**0.5)
             members = particles or (2 * rank + 4 if space.large else 100)
             with_jacobian = not space.large if jacobian is None else jacobian
             theta, report = _laplace(eigenvalues, members, seed), None
             if calibration is not None:
                 data = read(calibration, "Calibration")
+                quick = replayed(network, centre, data.batches)
+                space = replace(space, network=quick)
                 space, theta, report = _calibrated(space, data, members, seed)
             problem = _problem(space, data, jacobian=with_jacobian)
             start = None if isinstance(sampler, FROM_PRIOR) else theta
             posterior = run(problem, sampler or SETTLED, particles=members, theta=start, seed=seed, progress=progress)
-        return cls(space, posterior, report)
+        return cls(replace(space, network=network), posterior, report)
 
     def weights(self) -> dict[str, torch.Tensor]:
         """Return the weights of every particle by name, (J, *shape), as `torch.func.functional_call` takes them."""

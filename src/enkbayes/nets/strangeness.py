@@ -86,8 +86,6 @@ class Strangeness(nn.Module):  # type: ignore[misc]
         """
         reader = Reader(inputs, labels, device_of(posterior))
         names = tuple(name for name, module in posterior.body.named_modules() if isinstance(module, LAYERS))
-        if not names:
-            raise ValueError("the network has no Linear or convolution, whose inputs would tell strange rows")
         sums: dict[str, torch.Tensor] = {}
         count, kept = 0, []
         with torch.no_grad():
@@ -97,6 +95,8 @@ class Strangeness(nn.Module):  # type: ignore[misc]
                 count += len(y)
                 kept += [] if calibration is not None else [x]
             places = tuple(sums)
+            if not places:
+                raise ValueError("the network has no Linear or convolution, whose inputs would tell strange rows")
             found = cls(posterior, places, [_factor(sums[name] / count) for name in places])
             if calibration is not None:
                 kept = [reader(batch)[0] for batch in shown(calibration, "Calibration", enabled=progress)]
@@ -107,14 +107,13 @@ class Strangeness(nn.Module):  # type: ignore[misc]
         """Return the leverages (n, L) of inputs at the L layers."""
         with torch.no_grad():
             seen = _inputs(self.posterior.body, self.places, args, kwargs)
-            parts = [
-                ((seen[name] @ getattr(self, f"factor_{i}")) ** 2).mean(dim=1) for i, name in enumerate(self.places)
-            ]
-        return torch.stack(parts, dim=1)
+            factors = [getattr(self, f"factor_{i}") for i in range(len(self.places))]
+            whitened = [seen[name].to(f.dtype) @ f for name, f in zip(self.places, factors, strict=True)]
+        return torch.stack([(a**2).mean(dim=1) for a in whitened], dim=1)
 
     def forward(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         """Return the strangeness (n,) of inputs."""
-        leverage, entropy = self._parts(*args, **kwargs)
+        leverage, entropy = (part.to(self.known_entropy.dtype) for part in self._parts(*args, **kwargs))
         return normal_score(leverage, self.known_leverage, tails=True) + normal_score(entropy, self.known_entropy)
 
     def _parts(self, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, torch.Tensor]:
@@ -130,6 +129,14 @@ class Strangeness(nn.Module):  # type: ignore[misc]
             ordered = torch.cat(values).sort().values
             places = torch.linspace(0, len(ordered) - 1, min(KNOWN, len(ordered)), dtype=torch.float64)
             setattr(self, name, ordered[places.round().long().to(ordered.device)])
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        """Take the number of known rows from the state."""
+        for name in ("known_leverage", "known_entropy"):
+            stored = state_dict.get(prefix + name)
+            if stored is not None and stored.ndim == 1:
+                setattr(self, name, getattr(self, name).new_empty(stored.shape))
+        super()._load_from_state_dict(state_dict, prefix, *args)
 
 
 def normal_score(values: torch.Tensor, known: torch.Tensor, *, tails: bool = False) -> torch.Tensor:
