@@ -161,3 +161,11 @@ def test_bad_input_is_explained():
     real = eb.Problem.create(np.eye(3), [0.1, 0.2, 0.3], likelihood=eb.Normal(1.0))
     with pytest.raises(ValueError, match="needs linear logits and classes"):
         calibrate(real, np.zeros(3))
+
+
+def test_rows_that_are_all_right_sharpen_little_and_wrong_ones_soften_much():
+    features, labels = np.asarray([[2.0], [3.0], [-2.0], [-1.0]]), np.asarray([1, 1, 0, 0])
+    right = temperature_scale(eb.Problem.create(features, labels), np.ones(1))
+    wrong = temperature_scale(eb.Problem.create(features, 1 - labels), np.ones(1))
+    assert 1 < right < 1.1
+    assert wrong < 0.5
