@@ -14,7 +14,7 @@ judged by the log loss of held-out rows, each predicted by the answer to the oth
 common to temperature scaling and the candidates and cancels in the gain. Wider priors are tried while they improve.
 Chosen is the candidate whose gain over temperature scaling, less one standard error of this paired difference, is the
 largest; temperature scaling itself has gain and error zero, so it stays where nothing is better beyond doubt. log T has
-a normal prior around 0, of standard deviation 1 above and 0.2 below: trained networks are rarely less sure than they
+a normal prior around 0, of standard deviation 2 above and 0.2 below: trained networks are rarely less sure than they
 should be, and a few rows, perhaps all classified rightly, do not send T to zero.
 """
 
@@ -52,7 +52,7 @@ SMALL = 300  # parameters beyond which the Laplace approximation stands in for `
 CURVED = 5000  # rows that tell its covariance; they then stand for all
 COARSE = 1e-2  # residual, in posterior sds, of fits that are only compared
 MEMBERS = 20  # particles of such fits; predictions do not depend on them
-SHARPER = 0.2  # standard deviation of log T below 0
+SHARPER, SOFTER = 0.2, 2.0  # standard deviations of log T below and above 0
 HOTTEST = 100.0  # T between 1 / HOTTEST and HOTTEST
 
 
@@ -184,7 +184,7 @@ def temperature_scale(problem: Problem, theta: Array) -> float:
     """
 
     def loss(log_scale: float) -> float:
-        width = SHARPER if log_scale > 0 else 1.0
+        width = SHARPER if log_scale > 0 else SOFTER
         return float(problem.loss(theta[None, :] * math.exp(log_scale))[0]) + (log_scale / width) ** 2 / 2
 
     width = math.log(HOTTEST)

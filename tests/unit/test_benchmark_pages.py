@@ -5,6 +5,7 @@ from pathlib import Path
 
 import scaling
 import speed_page
+import useful_page
 
 ROOT = Path(scaling.__file__).parent.parent
 
@@ -16,6 +17,11 @@ def test_the_page_of_the_cluster_is_made_of_the_results():
 
 def test_the_page_of_speed_is_made_of_the_results():
     assert (ROOT / "docs/speed.md").read_text(encoding="utf-8") == speed_page.page()
+
+
+def test_the_page_of_usefulness_is_made_of_the_results():
+    results = json.loads((ROOT / "benchmarks/results/usefulness.json").read_text(encoding="utf-8"))
+    assert (ROOT / "docs/usefulness.md").read_text(encoding="utf-8") == useful_page.page(results)
 
 
 def test_a_ring_sends_less_of_each_number_the_more_processes_there_are():
