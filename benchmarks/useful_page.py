@@ -75,8 +75,8 @@ def _bar(words: str, measured: float, limit: float) -> dict[str, Any]:
     return {"words": words, "measured": measured, "limit": limit, "met": bool(measured <= limit + EQUAL)}
 
 
-def page(result: dict[str, Any]) -> str:
-    """Return the page of the documentation that the results make."""
+def page(result: dict[str, Any], choices: dict[str, Any]) -> str:
+    """Return the page of the documentation that the results make, with how settings were chosen."""
     template = jinja2.Template((HERE / "usefulness.md.jinja").read_text(encoding="utf-8"), keep_trailing_newline=True)
     tables = []
     for task in result["tasks"].values():
@@ -84,11 +84,10 @@ def page(result: dict[str, Any]) -> str:
             (method, [_cell(figures[name], style) for name, style in COLUMNS])
             for method, figures in task["methods"].items()
         ]
-        gains = {
-            method: np.subtract(figures["NLL"]["seeds"], task["methods"][SCALED]["NLL"]["seeds"])
-            for method, figures in task["methods"].items()
-        }
-        tables.append({"words": task["words"], "rows": rows, "paired": _paired(gains[OURS])})
+        ours, scaled = (task["methods"][method] for method in (OURS, SCALED))
+        paired = {name: _paired(np.subtract(ours[name]["seeds"], scaled[name]["seeds"])) for name in ("NLL", "ECE")}
+        notes = [f"seed {seed}: {note}" for seed, note in zip(result["seeds"], ours["note"], strict=True)]
+        tables.append({"words": task["words"], "rows": rows, "paired": paired, "notes": notes})
     names = list(dict.fromkeys(n for t in result["tasks"].values() for n in t["methods"][WHOLE]["scores"]))
     scores = [
         (name, [f"{t['methods'][WHOLE]['scores'][name]['mean']:.3f}" for t in result["tasks"].values()])
@@ -108,7 +107,13 @@ def page(result: dict[str, Any]) -> str:
         )
     )
     return template.render(
-        result=result, columns=[name for name, _ in COLUMNS], tables=tables, bars=bars(result), scores=scores
+        result=result,
+        columns=[name for name, _ in COLUMNS],
+        tables=tables,
+        bars=bars(result),
+        scores=scores,
+        choices=choices["tasks"],
+        questions=list(next(iter(choices["tasks"].values()))),
     )
 
 
@@ -156,7 +161,8 @@ def chart(result: dict[str, Any], path: Path) -> None:
 
 def write_page(result: dict[str, Any], folder: Path) -> None:
     chart(result, folder / "usefulness.png")
-    PAGE.write_text(page(result), encoding="utf-8")
+    choices = json.loads((HERE / "results" / "useful_choices.json").read_text(encoding="utf-8"))
+    PAGE.write_text(page(result, choices), encoding="utf-8")
 
 
 if __name__ == "__main__":

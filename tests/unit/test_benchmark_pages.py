@@ -20,8 +20,11 @@ def test_the_page_of_speed_is_made_of_the_results():
 
 
 def test_the_page_of_usefulness_is_made_of_the_results():
-    results = json.loads((ROOT / "benchmarks/results/usefulness.json").read_text(encoding="utf-8"))
-    assert (ROOT / "docs/usefulness.md").read_text(encoding="utf-8") == useful_page.page(results)
+    found = [
+        json.loads((ROOT / f"benchmarks/results/{name}.json").read_text(encoding="utf-8"))
+        for name in ("usefulness", "useful_choices")
+    ]
+    assert (ROOT / "docs/usefulness.md").read_text(encoding="utf-8") == useful_page.page(*found)
 
 
 def test_a_ring_sends_less_of_each_number_the_more_processes_there_are():
