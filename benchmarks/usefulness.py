@@ -27,7 +27,7 @@ import numpy as np
 import torch
 from scipy.special import softmax
 from useful_methods import METHODS, Outcome, Said, best_scale
-from useful_page import write_page
+from useful_page import NEEDED, write_page
 from useful_tasks import TASKS, VERSION, Split, Task
 
 import enkbayes as eb
@@ -150,7 +150,7 @@ def collected() -> dict[str, Any]:
             "enkbayes": eb.__version__,
         },
         "seeds": list(SEEDS),
-        "tasks": tasks,
+        "tasks": {name: task for name, task in tasks.items() if task["methods"].keys() >= NEEDED},
     }
 
 
