@@ -115,7 +115,7 @@ class BayesianNetwork(PosteriorModule):
             Gauss-Newton form by Jacobian-vector products, `rank` of them for each particle and step. False:
             derivative-free, one forward pass for each particle and step: the slope of the logits over the ensemble
             stands in for their derivatives; fit for logits that are nearly linear over the posterior's spread
-            (`posterior.info.nonlinearity` measures it). Default: with Jacobians up to 100,000 weights.
+            (`posterior.info.nonlinearity` measures it). Default: with Jacobians up to 20,000 weights.
         output : function, optional
             Takes the logits from what the model returns, when it returns several things.
         inputs, labels : str, int or function of a batch, optional
@@ -127,7 +127,7 @@ class BayesianNetwork(PosteriorModule):
             Default `Equilibrium(tol=5e-2)`. For smooth activations `Equilibrium()` settles to 1e-6; the kinks of ReLU
             give the residual a floor of a few 1e-2.
         particles : int, optional
-            Default 100, or 2 rank + 4 beyond 100,000 weights. The initial ensemble is the Laplace approximation at the
+            Default 100, or 2 rank + 4 beyond 20,000 weights. The initial ensemble is the Laplace approximation at the
             trained weights.
         seed : int
             As in `enkbayes.run`, and of the rows that are used.

@@ -28,7 +28,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from enkbayes.nets.batches import Arguments
 
 PARTICLES = 50  # networks evaluated at a time
-LARGE = 100_000  # weights from which networks are evaluated one by one: a convolution has no fast form for many at once
+LARGE = 20_000  # weights from which networks are evaluated one by one: a convolution has no fast form for many at once
 ROWS = 1 << 16  # tangents of a datum and a particle held at a time
 
 
