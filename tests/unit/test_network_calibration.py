@@ -98,8 +98,8 @@ def test_a_wide_posterior_where_the_trained_weights_are_off():
     report = choose(linear(TRUTH[::-1].copy(), 300, seed=2), 20, seed=0)
     assert report.chosen.spread >= 1
     best = max(report.scores, key=lambda score: score.gain)
-    assert best.gain > 0.1
-    assert best.gain > 3 * best.error
+    assert best.gain > 0.02
+    assert best.gain > 10 * best.error
     assert report.scores[0].candidate == TEMPERATURE
     assert "gain" in report.message
 

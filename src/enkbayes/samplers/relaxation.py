@@ -34,7 +34,7 @@ from enkbayes.threads import threads_for_chunks
 
 DEPTH = 6
 SUFFICIENT = 1e-4  # Armijo's constant: the part of the predicted decrease that a step must deliver
-NEAR = 0.1  # residuals below this are judged by the residual itself
+NEAR = 0.01  # residuals below this are judged by the residual itself
 SMALLEST_TAU = 1e-6
 LARGE = 3e7  # multiplications in a step from which single precision is worth its conversions
 SAMPLE = 16  # one row of so many is seen in both precisions, to know the round-off
