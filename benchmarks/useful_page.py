@@ -145,7 +145,7 @@ def chart(result: dict[str, Any], path: Path) -> None:
         label="trained network",
     )
     left.axvline(0, color="#222222", linewidth=1)
-    left.set(xlabel="NLL against temperature scaling, %", yticks=range(len(tasks)), yticklabels=list(tasks))
+    left.set(xlabel="NLL against temperature scaling, % (cut at 60)", yticks=range(len(tasks)), yticklabels=list(tasks))
     right.set(xlabel="AUROC of strange rows, recommended score", xlim=(0, 1))
     left.invert_yaxis()
     left.legend(fontsize=8, frameon=False, loc="lower left")
