@@ -7,7 +7,7 @@ from enkbayes.metrics.distance import DistanceCurve, confidence_by_distance, nea
 from enkbayes.metrics.ood import OodScores, ood_score, ood_separation
 from enkbayes.metrics.proper import BrierParts, Scores, accuracy, brier, brier_decomposition, nll, score
 from enkbayes.metrics.reference import PredictiveDistance, predictive_distance
-from enkbayes.metrics.uncertainty import confidence, entropy, mutual_information
+from enkbayes.metrics.uncertainty import confidence, entropy, logit_variance, mutual_information
 
 __all__ = [
     "BrierParts",
@@ -23,6 +23,7 @@ __all__ = [
     "confidence_by_distance",
     "ece",
     "entropy",
+    "logit_variance",
     "mutual_information",
     "nearest_distance",
     "nll",

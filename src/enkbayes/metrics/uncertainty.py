@@ -47,12 +47,37 @@ def mutual_information(sample_proba: Any) -> Vector:
     >>> mutual_information(np.stack([agree, disagree], axis=1)).round(4)
     array([0.    , 0.6931])
     """
+    p = _members(sample_proba)
+    gap = np.sum(entr(np.mean(p, axis=0)), axis=1) - np.mean(np.sum(entr(p), axis=2), axis=0)
+    return np.asarray(np.maximum(gap, 0))  # Jensen: below zero by round-off only
+
+
+def logit_variance(sample_proba: Any) -> Vector:
+    """Return the variance of the logits over the members of an ensemble (n,), averaged over the classes.
+
+    Logits are log p_k less their mean over k, so that a common shift of all K does not count.
+
+    Parameters
+    ----------
+    sample_proba : array (J, n, K), or (J, n)
+        As for `mutual_information`.
+
+    Examples
+    --------
+    >>> logits = np.asarray([[-1.0], [1.0]])  # two members, one row
+    >>> logit_variance(1 / (1 + np.exp(-2 * logits))).round(4)
+    array([1.])
+    """
+    log_p = np.log(np.maximum(_members(sample_proba), np.finfo(np.float64).tiny))
+    return np.asarray(np.var(log_p - np.mean(log_p, axis=2, keepdims=True), axis=0).mean(axis=1))
+
+
+def _members(sample_proba: Any) -> Vector:
+    """Return predictions of members, checked: (J, n, K)."""
     p = np.asarray(to_numpy(sample_proba), dtype=np.float64)
     if p.ndim not in (2, 3) or len(p) == 0:
         raise ValueError(
             f"sample_proba has shape {p.shape}; expected (J, n, K), or (J, n) for two classes, with J >= 1"
         )
     members, rows = p.shape[:2]
-    p = probabilities(p.reshape(members * rows, *p.shape[2:]), "sample_proba").reshape(members, rows, -1)
-    gap = np.sum(entr(np.mean(p, axis=0)), axis=1) - np.mean(np.sum(entr(p), axis=2), axis=0)
-    return np.asarray(np.maximum(gap, 0))  # Jensen: below zero by round-off only
+    return probabilities(p.reshape(members * rows, *p.shape[2:]), "sample_proba").reshape(members, rows, -1)
