@@ -11,7 +11,10 @@ from them, at every depth, where the variance of the logits alone may fall becau
 of log leverage over the layers is one number; the entropy of the predictive is another, which tells inputs between the
 classes. Each is put on the scale of a standard normal number by rows that the network knows, and
 
-    strangeness = normal score of log leverage + normal score of entropy.
+    strangeness = normal score of log leverage + normal score of entropy / 4.
+
+Leverage leads, for confidence may point the wrong way: shifted rows are often far from the boundary between the classes
+and look known to the entropy. The weight was chosen on tasks of its own (`benchmarks/useful_scores.py`).
 """
 
 from __future__ import annotations
@@ -27,13 +30,14 @@ from enkbayes.nets.batches import Place, Reader, call, device_of, shown
 from enkbayes.nets.layers import Tap
 from enkbayes.nets.module import PosteriorModule
 
+UNSURE = 0.25  # weight of the entropy
 RIDGE = 1e-3  # of the mean eigenvalue of A, added to all
 KNOWN = 2000  # rows at most that a score is compared with
 LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, Tap)
 
 
 class Strangeness(nn.Module):  # type: ignore[misc]
-    """A score (n,) of inputs, larger for stranger ones: about normal with variance 2 for known inputs. Made by `fit`.
+    """A score (n,) of inputs, larger for stranger ones: about standard normal for known inputs. Made by `fit`.
 
     Examples
     --------
@@ -103,18 +107,28 @@ class Strangeness(nn.Module):  # type: ignore[misc]
             found._compare(kept)
         return found
 
-    def leverage(self, *args: Any, **kwargs: Any) -> torch.Tensor:
-        """Return the leverages (n, L) of inputs at the L layers."""
+    def whitened(self, *args: Any, **kwargs: Any) -> list[torch.Tensor]:
+        """Return what inputs become at each of the L layers, (n, d + 1) each: averaged over positions, a 1 at the end,
+        with second moments I on average over the training rows.
+        """
         with torch.no_grad():
             seen = _inputs(self.posterior.body, self.places, args, kwargs)
             factors = [getattr(self, f"factor_{i}") for i in range(len(self.places))]
-            whitened = [seen[name].to(f.dtype) @ f for name, f in zip(self.places, factors, strict=True)]
-        return torch.stack([(a**2).mean(dim=1) for a in whitened], dim=1)
+            return [seen[name].to(f.dtype) @ f for name, f in zip(self.places, factors, strict=True)]
+
+    def leverage(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+        """Return the leverages (n, L) of inputs at the L layers."""
+        return torch.stack([(a**2).mean(dim=1) for a in self.whitened(*args, **kwargs)], dim=1)
 
     def forward(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         """Return the strangeness (n,) of inputs."""
         leverage, entropy = (part.to(self.known_entropy.dtype) for part in self._parts(*args, **kwargs))
-        return normal_score(leverage, self.known_leverage, tails=True) + normal_score(entropy, self.known_entropy)
+        return self.score(leverage, entropy)
+
+    def score(self, leverage: torch.Tensor, entropy: torch.Tensor) -> torch.Tensor:
+        """Return the strangeness (n,) of mean log leverages and entropies, (n,) each."""
+        unsure = normal_score(entropy, self.known_entropy)
+        return normal_score(leverage, self.known_leverage, tails=True) + UNSURE * unsure
 
     def _parts(self, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, torch.Tensor]:
         """Return mean log leverage and entropy of inputs, (n,) each."""
