@@ -13,9 +13,9 @@ judged by the log loss of held-out rows, each predicted by the answer to the oth
 (`leave_one_out.py`). T alone is found once, on all held-out rows: one number, whose optimism of order 1 / rows is
 common to temperature scaling and the candidates and cancels in the gain. Wider priors are tried while they improve.
 Chosen is the candidate whose gain over temperature scaling, less one standard error of this paired difference, is the
-largest; temperature scaling itself has gain and error zero, so it stays where nothing is better beyond doubt. log T has
-a normal prior around 0, of standard deviation 2 above and 0.2 below: trained networks are rarely less sure than they
-should be, and a few rows, perhaps all classified rightly, do not send T to zero.
+largest; temperature scaling itself has gain and error zero, so it stays where nothing is better beyond doubt. Below 0
+log T has a normal prior, of standard deviation 0.2: trained networks are rarely less sure than they should be, and a
+few rows, perhaps all classified rightly, do not send T to zero. Above 0 it has none.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ SMALL = 300  # parameters beyond which the Laplace approximation stands in for `
 CURVED = 5000  # rows that tell its covariance; they then stand for all
 COARSE = 1e-2  # residual, in posterior sds, of fits that are only compared
 MEMBERS = 20  # particles of such fits; predictions do not depend on them
-SHARPER, SOFTER = 0.2, 2.0  # standard deviations of log T below and above 0
+SHARPER = 0.2  # standard deviation of log T below 0
 HOTTEST = 100.0  # T between 1 / HOTTEST and HOTTEST
 
 
@@ -176,19 +176,19 @@ def uncalibrated(train: Problem, theta: Array) -> tuple[Problem, Calibration]:
 
 
 def temperature_scale(problem: Problem, theta: Array) -> float:
-    """Return 1 / T, by which weights theta (P,) are best multiplied, under the prior of log T.
+    """Return 1 / T, by which weights theta (P,) are best multiplied, under the prior of log T < 0.
 
     >>> rightly = Problem.create([[1.0], [2.0], [-1.0]], [1, 1, 0])
     >>> 1 < temperature_scale(rightly, np.asarray([1.0])) < 2
     True
     """
 
-    def loss(log_scale: float) -> float:
-        width = SHARPER if log_scale > 0 else SOFTER
-        return float(problem.loss(theta[None, :] * math.exp(log_scale))[0]) + (log_scale / width) ** 2 / 2
+    def potential(log_scale: float) -> float:
+        loss = float(problem.loss(theta[None, :] * math.exp(log_scale))[0])
+        return loss + (max(log_scale, 0.0) / SHARPER) ** 2 / 2
 
     width = math.log(HOTTEST)
-    return math.exp(minimize_scalar(loss, bounds=(-width, width), options={"xatol": 1e-6}).x)
+    return math.exp(minimize_scalar(potential, bounds=(-width, width), options={"xatol": 1e-6}).x)
 
 
 def around(theta: Array, problem: Problem, spread: float) -> Gaussian:

@@ -51,8 +51,14 @@ def leave_one_out(problem: Problem, ensemble: AffineEnsemble) -> Numbers:
     >>> bool(seen.mean() < 0.5 < 0.9 < leave_one_out(problem, posterior.ensemble).mean())
     True
     """
+    own = leave_one_out_proba(problem, ensemble)[np.arange(problem.size), problem.targets.astype(int)]
+    return np.asarray(-np.log(np.maximum(own, np.finfo(np.float64).tiny)))
+
+
+def leave_one_out_proba(problem: Problem, ensemble: AffineEnsemble) -> Numbers:
+    """Return the class probabilities (N, K) of every row, predicted without it; as for `leave_one_out`."""
     chunks = row_slices(problem.size, max(CHUNK // (problem.likelihood.outputs or 1), 64))
-    return np.concatenate([_losses(problem, ensemble, rows) for rows in chunks])
+    return np.concatenate([_predicted(problem, ensemble, rows) for rows in chunks])
 
 
 def cavity(mean: Numbers, cov: Numbers, slope: Numbers, curvature: Numbers) -> tuple[Numbers, Numbers]:
@@ -67,8 +73,8 @@ def cavity(mean: Numbers, cov: Numbers, slope: Numbers, curvature: Numbers) -> t
     return mean + (root @ (root.mT @ slope[:, :, None]))[:, :, 0], root
 
 
-def _losses(problem: Problem, ensemble: AffineEnsemble, rows: slice) -> Numbers:
-    """Return the log loss of some of the rows."""
+def _predicted(problem: Problem, ensemble: AffineEnsemble, rows: slice) -> Numbers:
+    """Return the probabilities of some of the rows."""
     model, likelihood, targets = problem.model, problem.likelihood, problem.targets[rows]
     mu, V = model.map.predictive_logits(model.features[rows, :], ensemble)  # type: ignore[union-attr]
     one = likelihood.outputs is None
@@ -78,6 +84,4 @@ def _losses(problem: Problem, ensemble: AffineEnsemble, rows: slice) -> Numbers:
         mu, cov, slope, curvature = mu[:, None], cov[:, None, None], slope[:, None], curvature[:, None, None]
     w = np.ones(len(mu)) if problem.weights is None else problem.weights[rows]
     mean, root = cavity(mu, cov, w[:, None] * slope, w[:, None, None] * curvature)
-    proba = likelihood.predictive(mean[:, 0], root[:, 0, :]) if one else likelihood.predictive(mean, root)
-    own = proba[np.arange(len(mu)), targets.astype(int)]
-    return np.asarray(-np.log(np.maximum(own, np.finfo(np.float64).tiny)))
+    return np.asarray(likelihood.predictive(mean[:, 0], root[:, 0, :]) if one else likelihood.predictive(mean, root))

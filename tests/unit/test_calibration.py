@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse
 
 import enkbayes as eb
-from enkbayes.calibration import SOFTER, TEMPERATURE, around, calibrate, temperature_scale, uncalibrated
+from enkbayes.calibration import SHARPER, TEMPERATURE, around, calibrate, temperature_scale, uncalibrated
 from enkbayes.metrics import nll
 
 
@@ -41,13 +41,15 @@ def test_a_narrow_prior_is_temperature_scaling():
     np.testing.assert_allclose(eb.run(problem).predict_proba(features), expected, atol=1e-3)
 
 
-def test_the_scale_minimises_the_penalised_cross_entropy():
+@pytest.mark.parametrize("size", [4.0, 0.5])  # of the weights: too sure, and not sure enough
+def test_the_scale_minimises_the_cross_entropy_which_is_penalised_where_it_sharpens(size):
     held_out = eb.Problem.create(*rows(TRUTH, 300, seed=1))
-    scale = temperature_scale(held_out, 4 * TRUTH)
-    assert 0.15 < scale < 0.4
+    scale = temperature_scale(held_out, size * TRUTH)
+    assert (scale < 1) == (size > 1)
 
     def energy(c):
-        return held_out.loss(c * 4 * TRUTH[None])[0] + (np.log(c) / SOFTER) ** 2 / 2
+        penalty = (np.log(c) / SHARPER) ** 2 / 2 if c > 1 else 0.0
+        return held_out.loss(c * size * TRUTH[None])[0] + penalty
 
     assert energy(scale) < min(energy(0.98 * scale), energy(1.02 * scale))
 

@@ -108,8 +108,7 @@ def choose(linear: Linearised, particles: int, seed: int) -> Calibration:
         words = f"{count} held-out rows are too few to compare: {TEMPERATURE}"
         return Calibration(TEMPERATURE, scale, (), count, words)
     folds = _folds(linear.labels, seed)
-    parts = [(np.flatnonzero(folds != fold), np.flatnonzero(folds == fold)) for fold in range(FOLDS)]
-    scores = tuple(_scores(linear, parts, particles, seed))
+    scores = tuple(_scores([_Part.of(linear, folds == fold) for fold in range(FOLDS)], particles, seed))
     best = max(scores, key=lambda score: score.bound(MARGIN))
     words = f"{best.candidate}, chosen by {count} held-out rows where the network is linearised"
     if best.gain > 0:
@@ -126,13 +125,27 @@ def _folds(labels: Vector, seed: int) -> Vector:
     return folds
 
 
-def _scores(linear: Linearised, parts: list[tuple[Vector, Vector]], particles: int, seed: int) -> Iterator[Score]:
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """Rows that are known, the inverse temperature that suits them, and rows to be predicted."""
+
+    known: Linearised
+    scale: float
+    new: Linearised
+
+    @classmethod
+    def of(cls, linear: Linearised, outside: Vector) -> _Part:
+        known = linear.rows(np.flatnonzero(~outside))
+        return cls(known, known.scale(), linear.rows(np.flatnonzero(outside)))
+
+
+def _scores(parts: list[_Part], particles: int, seed: int) -> Iterator[Score]:
     """Yield the scores of temperature scaling, then of wider and wider priors while they improve."""
-    plain = _losses(linear, parts, None, particles, seed)
+    plain = _losses(parts, None, particles, seed)
     yield Score(TEMPERATURE, float(plain.mean()), 0.0, 0.0)
     before = -math.inf
     for spread in SPREADS:
-        gains = plain - _losses(linear, parts, spread, particles, seed)
+        gains = plain - _losses(parts, spread, particles, seed)
         gain = float(gains.mean())
         yield Score(Candidate(spread), float(plain.mean()) - gain, gain, float(gains.std()) / math.sqrt(len(gains)))
         if not gain > before:
@@ -140,21 +153,20 @@ def _scores(linear: Linearised, parts: list[tuple[Vector, Vector]], particles: i
         before = gain
 
 
-def _losses(
-    linear: Linearised, parts: list[tuple[Vector, Vector]], spread: float | None, particles: int, seed: int
-) -> Vector:
-    """Return the log loss (n,) of every row, predicted without it; no spread is temperature scaling."""
-    losses = np.empty(len(linear.labels))
-    for inside, outside in parts:
-        known, new = linear.rows(inside), linear.rows(outside)
-        scale = known.scale()
+def _losses(parts: list[_Part], spread: float | None, particles: int, seed: int) -> Vector:
+    """Return the log loss (n,) of every row, part by part, predicted without its part; no spread is temperature
+    scaling.
+    """
+    losses = []
+    for part in parts:
+        known, new = part.known, part.new
         if spread is None:
-            theta = torch.zeros_like(linear.slopes[0].reshape(-1, linear.slopes.shape[-1])[:1])
-            likelihood = known.problem(scale, NARROW).likelihood
+            theta = known.slopes.new_zeros(1, known.slopes.shape[-1])
+            likelihood = known.problem(part.scale, NARROW).likelihood
         else:
-            posterior = known.fit(scale, known.variance(spread), particles, seed)
+            posterior = known.fit(part.scale, known.variance(spread), particles, seed)
             theta, likelihood = posterior.theta, posterior.likelihood
-        proba = to_numpy(likelihood.probabilities(scale * new.logits(theta)).mean(dim=1))
+        proba = to_numpy(likelihood.probabilities(part.scale * new.logits(theta)).mean(dim=1))
         own = proba[np.arange(len(new.labels)), new.labels.astype(int)]
-        losses[outside] = -np.log(np.maximum(own, np.finfo(own.dtype).tiny))
-    return losses
+        losses.append(-np.log(np.maximum(own, np.finfo(own.dtype).tiny)))
+    return np.concatenate(losses)

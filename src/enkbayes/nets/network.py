@@ -110,7 +110,8 @@ class BayesianNetwork(PosteriorModule):
         rank : int
             Number of directions.
         rows : int
-            Rows of the loader, and of the calibration data, that are used: a random choice that stands for all.
+            Rows of the loader that are used, a random choice that stands for all, and of the calibration data, where
+            the posterior is that of the rows that are used.
         jacobian : bool, optional
             Gauss-Newton form by Jacobian-vector products, `rank` of them for each particle and step. False:
             derivative-free, one forward pass for each particle and step: the slope of the logits over the ensemble
@@ -156,7 +157,7 @@ class BayesianNetwork(PosteriorModule):
             with_jacobian = not space.large if jacobian is None else jacobian
             theta, report = _laplace(eigenvalues, members, seed), None
             if calibration is not None:
-                data = read(calibration, "Calibration")
+                data = replace(read(calibration, "Calibration"), weight=1.0)  # rows that are chosen by count for one
                 quick = replayed(network, centre, data.batches)
                 space = replace(space, network=quick)
                 space, theta, report = _calibrated(space, data, members, seed)
