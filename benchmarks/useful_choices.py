@@ -1,16 +1,19 @@
-"""How the settings of `enkbayes.calibration` were chosen: on splits of the small tasks that usefulness.py does not use.
+"""How the settings of `enkbayes.calibration` were chosen: on rows that usefulness.py does not measure.
 
-    python benchmarks/useful_choices.py      # a few minutes; writes results/useful_choices.json
+    python benchmarks/useful_choices.py      # ten minutes; writes results/useful_choices.json
 
-Two questions, each answered by the mean NLL of evaluation rows over seeds 100 to 114: how wide a prior log T should
-have, below zero (sharper) and above (softer), and how many standard errors a posterior must gain on temperature
-scaling.
+Splits 100 to 114 of the small tasks, and deer and horses (useful_development.py), whose test rows are halved four times
+for each of two networks. The questions: how wide a prior log T should have below zero (sharper) and above (softer); and
+what other rules for the default would give, in NLL and in ECE, less what plain temperature scaling gives: other margins
+that a posterior must gain, and three ideas that aim at the ECE.
 """
 
 from __future__ import annotations
 
 import json
 import warnings
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,19 +21,23 @@ import numpy as np
 import torch
 import useful_tasks
 from scipy.optimize import minimize_scalar
-from scipy.special import log_softmax
-from useful_methods import LastLayer, logits, temperature
-from useful_tasks import TASKS, Split
+from scipy.special import log_softmax, softmax
+from useful_development import deer_horses
+from useful_methods import LastLayer, best_scale, logits
+from useful_tasks import TASKS, Data, Split
 
 from enkbayes import metrics
-from enkbayes.calibration import calibrate
+from enkbayes.calibration import Score, calibrate
+from enkbayes.leave_one_out import leave_one_out_proba
 from enkbayes.nets.layers import Layer
 from enkbayes.nets.start import trained_weights
+from enkbayes.posterior import Posterior
 from enkbayes.run import run
 from enkbayes.samplers import MeanField
 
 SEEDS = range(100, 115)
-SHARPER, SOFTER = (100.0, 1.0, 0.5, 0.2, 0.1), (1.0, 2.0, 3.0, 10.0)
+HALVINGS = 4
+WIDTHS = [(sharper, 1e3) for sharper in (1e3, 1.0, 0.5, 0.2, 0.1)] + [(0.2, softer) for softer in (1.0, 2.0, 10.0)]
 MARGINS = (1.0, 1.5, 2.0, 3.0, 100.0)  # the last is temperature scaling always
 RESULT = Path(__file__).parent / "results" / "useful_choices.json"
 
@@ -50,32 +57,77 @@ def scale(z: Any, y: Any, sharper: float, softer: float) -> float:
 
 
 def of_temperature(split: Split) -> dict[str, float]:
+    """Return the NLL of temperature scaling for every prior of log T."""
     held, new = (logits(split.networks[0], part.x) for part in (split.calibration, split.evaluation))
     y = split.calibration.y
-    widths = [(sharper, 1.0) for sharper in SHARPER] + [(0.2, softer) for softer in SOFTER]
-    found = {"none": float(log_loss(new, split.evaluation.y).mean())}
-    for sharper, softer in widths:
+    found = {"no scaling": float(log_loss(new, split.evaluation.y).mean())}
+    for sharper, softer in WIDTHS:
         nll = log_loss(scale(held, y, sharper, softer) * new, split.evaluation.y).mean()
         found[f"sharper {sharper:g}, softer {softer:g}"] = float(nll)
     return found
 
 
-def of_margins(split: Split, seed: int) -> dict[str, float]:
-    """Return the NLL of the answer less temperature scaling's, for every margin."""
-    last, y = LastLayer(split, seed), split.evaluation.y
-    linear = [m for m in split.networks[0].modules() if isinstance(m, torch.nn.Linear)][-1]
-    held, theta = last.problem(split.calibration), trained_weights(Layer.of(linear))
-    new, base = last.features(split.evaluation.x), metrics.nll(temperature(split, TASKS[0], 0).evaluation.proba, y)
-    known: dict[Any, float] = {}
-    found = {}
-    for margin in MARGINS:
-        best = max(last.report.scores, key=lambda score, m=margin: score.bound(m), default=None)
-        chosen = None if best is None else best.candidate
-        if chosen not in known:
-            problem, _ = calibrate(held, theta, last.train, margin=margin, seed=seed)
-            known[chosen] = metrics.nll(np.asarray(run(problem, MeanField(tol=1e-2)).predict_proba(new)), y)
-        found[f"{margin:g}"] = known[chosen] - base
-    return found
+class Answers:
+    """Posteriors of a split for any spread of the prior, and what they predict for its evaluation rows."""
+
+    def __init__(self, split: Split, seed: int) -> None:
+        self.last, self.seed = LastLayer(split, seed), seed
+        linear = [m for m in split.networks[0].modules() if isinstance(m, torch.nn.Linear)][-1]
+        self.theta = trained_weights(Layer.of(linear))
+        self.held = self.last.problem(self.last.features(split.calibration.x), split.calibration.y)
+        self.new = self.last.features(split.evaluation.x)
+        self.known: dict[float, tuple[Posterior, Any]] = {}
+
+    def best(self, margin: float) -> Score:
+        return max(self.last.report.scores, key=lambda score: score.bound(margin))
+
+    def narrowest(self, share: float) -> Score:
+        """Return the narrowest candidate with this share of the largest safe gain."""
+        least = share * self.best(1.0).bound(1.0)
+        return next(score for score in self.last.report.scores if score.bound(1.0) >= least)
+
+    def of(self, score: Score) -> tuple[Posterior, Any]:
+        spread = score.candidate.spread
+        if spread not in self.known:
+            chosen = score.gain != 0 or score.error != 0  # else it is temperature scaling
+            spreads, margin = ((spread,), -1e9) if chosen else ((), 1.0)
+            problem, _ = calibrate(
+                self.held, self.theta, self.last.train, spreads=spreads, margin=margin, seed=self.seed
+            )
+            posterior = run(problem, MeanField(tol=1e-2))
+            self.known[spread] = posterior, leave_one_out_proba(problem, posterior.fitted)
+        return self.known[spread]
+
+    def proba(self, score: Score) -> Any:
+        return np.asarray(self.of(score)[0].predict_proba(self.new))
+
+
+def of_rules(split: Split, seed: int) -> tuple[dict[str, float], dict[str, float]]:
+    """Return NLL and ECE of each rule, less those of plain temperature scaling."""
+    y, answers = split.evaluation.y, Answers(split, seed)
+    said = {f"margin {margin:g}": answers.proba(answers.best(margin)) for margin in MARGINS}
+    ours, scaled = said["margin 1"], said[f"margin {MARGINS[-1]:g}"]
+    held = np.log(np.maximum(answers.of(answers.best(1.0))[1], 1e-300))
+    again = best_scale(held, split.calibration.y)
+    said["margin 1, then T of leave-one-out predictions"] = softmax(again * np.log(np.maximum(ours, 1e-300)), axis=1)
+    said["margin 1, mixed with temperature scaling"] = (ours + scaled) / 2
+    for share in (0.75, 0.5):
+        said[f"margin 1, the narrowest with {share:g} of the gain"] = answers.proba(answers.narrowest(share))
+    z, new = (logits(split.networks[0], part.x) for part in (split.calibration, split.evaluation))
+    base = softmax(best_scale(z, split.calibration.y) * new, axis=1)
+    return tuple(  # type: ignore[return-value]
+        {name: float(figure(proba, y) - figure(base, y)) for name, proba in said.items()}
+        for figure in (metrics.nll, metrics.ece)
+    )
+
+
+def halvings(split: Split, count: int) -> Iterator[Split]:
+    """Yield a split with its known rows halved anew."""
+    known = Data(torch.cat([split.calibration.x, split.evaluation.x]), np.r_[split.calibration.y, split.evaluation.y])
+    half = len(split.calibration.y)
+    for number in range(count):
+        order = np.random.default_rng((number, 77)).permutation(len(known.y))
+        yield replace(split, calibration=known.rows(order[:half]), evaluation=known.rows(order[half:]))
 
 
 def summary(rows: list[dict[str, float]]) -> dict[str, dict[str, float]]:
@@ -83,6 +135,7 @@ def summary(rows: list[dict[str, float]]) -> dict[str, dict[str, float]]:
         name: {
             "mean": float(np.mean([row[name] for row in rows])),
             "error": float(np.std([row[name] for row in rows], ddof=1) / np.sqrt(len(rows))),
+            "largest": float(np.max([row[name] for row in rows])),
         }
         for name in rows[0]
     }
@@ -92,14 +145,18 @@ def main() -> None:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     useful_tasks.MEMBERS, useful_tasks.SPLITS = 1, 1
+    tasks = {task.name: (next(task.splits(seed)) for seed in SEEDS) for task in TASKS if not task.images}
+    tasks["deer-horses"] = (part for member in (0, 1) for part in halvings(deer_horses(member), HALVINGS))
     found = {}
-    for task in TASKS[3:]:
-        splits = [(seed, next(task.splits(seed))) for seed in SEEDS]
-        found[task.name] = {
-            "NLL by the prior of log T": summary([of_temperature(split) for _, split in splits]),
-            "NLL less temperature scaling's, by margin": summary([of_margins(split, seed) for seed, split in splits]),
+    for name, splits in tasks.items():
+        figures = [(of_temperature(split), *of_rules(split, seed)) for seed, split in enumerate(splits, SEEDS.start)]
+        temperature, nll, ece = (summary(list(rows)) for rows in zip(*figures, strict=True))
+        found[name] = {
+            "NLL by the prior of log T": temperature,
+            "NLL less plain temperature scaling's": nll,
+            "ECE less plain temperature scaling's": ece,
         }
-        print(task.name, json.dumps(found[task.name], indent=1), flush=True)
+        print(name, json.dumps(found[name], indent=1), flush=True)
     RESULT.write_text(json.dumps({"seeds": [SEEDS.start, SEEDS.stop - 1], "tasks": found}, indent=1) + "\n")
 
 

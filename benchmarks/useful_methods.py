@@ -10,6 +10,7 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -20,12 +21,11 @@ from useful_tasks import Data, Split, Task
 
 from enkbayes.baselines import HMC, Laplace
 from enkbayes.calibration import calibrate
-from enkbayes.metrics import confidence, entropy, mutual_information
-from enkbayes.nets import BayesianHead, BayesianNetwork, Strangeness
+from enkbayes.metrics import confidence, entropy, logit_variance, mutual_information
+from enkbayes.nets import BayesianHead, BayesianNetwork, Probes, Strangeness
 from enkbayes.nets.layers import Layer, linear_layer
 from enkbayes.nets.module import PosteriorModule
 from enkbayes.nets.start import trained_weights
-from enkbayes.nets.strangeness import normal_score
 from enkbayes.posterior import Posterior
 from enkbayes.problem import Problem
 from enkbayes.run import run
@@ -104,23 +104,32 @@ def ensemble(split: Split, _: Task, __: int) -> Outcome:
     return outcome(say, split, sum(split.seconds))
 
 
+@lru_cache(maxsize=1)
+def seen_features(network: torch.nn.Module, train: Data) -> tuple[Vector, float]:
+    """Return the features of training rows, which all halvings of a seed share, and the seconds that they took."""
+    begun, body = time.process_time(), BayesianHead.empty(network).body
+    found = batched(lambda part: body(part).reshape(len(part), -1), train.x)
+    return found, time.process_time() - begun
+
+
 class LastLayer:
     """The problem of the last layer that our default chooses, found once for a split, and the features of rows."""
 
     kept: tuple[Split | None, Any] = (None, None)
 
     def __init__(self, split: Split, seed: int) -> None:
+        train, reading = seen_features(split.networks[0], split.train)
         begun = time.process_time()
-        head = BayesianHead.empty(split.networks[0])
-        self.body = head.body
+        self.body = BayesianHead.empty(split.networks[0]).body
         name = [n for n, m in split.networks[0].named_modules() if isinstance(m, torch.nn.Linear)][-1]
         layer = Layer.of(linear_layer(split.networks[0], name))
         self.classes = np.arange(max(layer.outputs, 2))
         self.intercept = layer.bias is not None
-        self.train = self.problem(split.train)
-        theta = trained_weights(layer)
-        self.chosen, self.report = calibrate(self.problem(split.calibration), theta, self.train, seed=seed)
-        self.seconds = time.process_time() - begun
+        self.seen, self.labels = train, split.train.y
+        self.train = self.problem(self.seen, self.labels)
+        held_out = self.problem(self.features(split.calibration.x), split.calibration.y)
+        self.chosen, self.report = calibrate(held_out, trained_weights(layer), self.train, seed=seed)
+        self.seconds = reading + time.process_time() - begun
 
     @classmethod
     def of(cls, split: Split, seed: int) -> LastLayer:
@@ -131,9 +140,9 @@ class LastLayer:
     def features(self, x: torch.Tensor) -> Vector:
         return batched(lambda part: self.body(part).reshape(len(part), -1), x)
 
-    def problem(self, data: Data, prior: float = 1.0) -> Problem:
+    def problem(self, features: Vector, labels: Vector, prior: float = 1.0) -> Problem:
         intercept = prior if self.intercept else None
-        return Problem.create(self.features(data.x), data.y, prior, intercept=intercept, classes=self.classes)
+        return Problem.create(features, labels, prior, intercept=intercept, classes=self.classes)
 
     def outcome(self, fit: Callable[[], Posterior], split: Split, *, chosen: bool = True) -> Outcome:
         begun = time.process_time()
@@ -166,7 +175,8 @@ def paper(split: Split, _: Task, seed: int) -> Outcome:
     """The prior N(0, 2 I) and all training rows at full weight, to a hundredth of a posterior standard deviation."""
     last = LastLayer.of(split, seed)
     sampler = Equilibrium(tol=1e-2, max_steps=40)
-    return last.outcome(lambda: run(last.problem(split.train, 2.0), sampler, seed=seed), split, chosen=False)
+    problem = last.problem(last.seen, last.labels, 2.0)
+    return last.outcome(lambda: run(problem, sampler, seed=seed), split, chosen=False)
 
 
 def default(split: Split, _: Task, seed: int) -> Outcome:
@@ -195,8 +205,9 @@ def whole_network(split: Split, task: Task, seed: int, layers: Any = "all") -> O
             posterior, split.train.loader(), calibration=split.calibration.loader(), progress=False
         )
     seconds = split.seconds[0] + time.process_time() - begun
+    probes = Probes.fit(strangeness, split.train.loader(), progress=False)  # for the table of scores, not for the cost
     note = posterior.calibration.message if posterior.calibration else ""
-    return outcome(lambda x: _strange(posterior, strangeness, x), split, seconds, "strangeness", note)
+    return outcome(lambda x: _strange(posterior, probes, x), split, seconds, "strangeness", note)
 
 
 def last_block(split: Split, task: Task, seed: int) -> Outcome:
@@ -210,19 +221,19 @@ def _with_parameters(split: Split) -> list[tuple[str, Any]]:
 
 
 @torch.no_grad()
-def _strange(posterior: PosteriorModule, strangeness: Strangeness, x: torch.Tensor) -> Said:
+def _strange(posterior: PosteriorModule, probes: Probes, x: torch.Tensor) -> Said:
+    strangeness = probes.strangeness
     each = np.concatenate([posterior.sample_proba(part).double().numpy() for part in x.split(250)], axis=1)
     said = plain(each.mean(axis=0))
     leverage = np.log(batched(strangeness.leverage, x))
-    total = torch.as_tensor(leverage.mean(axis=1))
-    entropies = torch.as_tensor(said.scores["entropy"])
-    both = normal_score(total, strangeness.known_leverage, tails=True)
-    both = both + normal_score(entropies, strangeness.known_entropy)
+    both = strangeness.score(torch.as_tensor(leverage.mean(axis=1)), torch.as_tensor(said.scores["entropy"]))
     return Said(
         said.proba,
         said.scores
         | {
             "mutual information": mutual_information(each),
+            "variance of logits": logit_variance(each),
+            "disagreement of layers": np.concatenate([probes.disagreement(part) for part in x.split(250)]),
             "leverage, last layer": leverage[:, -1],
             "leverage, all layers": leverage.mean(axis=1),
             "strangeness": both.numpy(),

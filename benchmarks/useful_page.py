@@ -72,8 +72,8 @@ def _bar(words: str, measured: float, limit: float) -> dict[str, Any]:
     return {"words": words, "measured": measured, "limit": limit, "met": bool(measured <= limit + EQUAL)}
 
 
-def page(result: dict[str, Any], choices: dict[str, Any]) -> str:
-    """Return the page of the documentation that the results make, with how settings were chosen."""
+def page(result: dict[str, Any], choices: dict[str, Any], development: dict[str, Any]) -> str:
+    """Return the page of the documentation that the results make, with how settings and score were chosen."""
     template = jinja2.Template((HERE / "usefulness.md.jinja").read_text(encoding="utf-8"), keep_trailing_newline=True)
     tables = []
     for task in result["tasks"].values():
@@ -110,6 +110,7 @@ def page(result: dict[str, Any], choices: dict[str, Any]) -> str:
         bars=bars(result),
         scores=scores,
         choices=choices["tasks"],
+        development=development | {"order": sorted(development["mean"], key=development["mean"].get, reverse=True)},
         questions=list(next(iter(choices["tasks"].values()))),
     )
 
@@ -158,8 +159,11 @@ def chart(result: dict[str, Any], path: Path) -> None:
 
 def write_page(result: dict[str, Any], folder: Path) -> None:
     chart(result, folder / "usefulness.png")
-    choices = json.loads((HERE / "results" / "useful_choices.json").read_text(encoding="utf-8"))
-    PAGE.write_text(page(result, choices), encoding="utf-8")
+    chosen = [
+        json.loads((HERE / "results" / f"{name}.json").read_text(encoding="utf-8"))
+        for name in ("useful_choices", "useful_scores")
+    ]
+    PAGE.write_text(page(result, *chosen), encoding="utf-8")
 
 
 if __name__ == "__main__":

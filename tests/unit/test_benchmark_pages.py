@@ -22,7 +22,7 @@ def test_the_page_of_speed_is_made_of_the_results():
 def test_the_page_of_usefulness_is_made_of_the_results():
     found = [
         json.loads((ROOT / f"benchmarks/results/{name}.json").read_text(encoding="utf-8"))
-        for name in ("usefulness", "useful_choices")
+        for name in ("usefulness", "useful_choices", "useful_scores")
     ]
     assert (ROOT / "docs/usefulness.md").read_text(encoding="utf-8") == useful_page.page(*found)
 

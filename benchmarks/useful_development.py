@@ -1,0 +1,94 @@
+"""Tasks to make choices on, which usefulness.py never measures: other classes, other strange rows, other networks.
+
+Deer and horses instead of dogs and cats; members 3 and 4 of the networks for ten classes and Fashion-MNIST, with
+training images that they have not seen as known rows and MNIST or drawings as strange ones; digits with other pairs of
+classes held out; tables shifted along the second principal component instead of the first. A member is the first
+network of a seed's ensemble of no measured seed (these are 0, 1 and 2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, load_wine
+from sklearn.decomposition import PCA
+from sklearn.preprocessing import StandardScaler
+from useful_networks import RECIPES, deer_and_horses, trained
+from useful_tasks import CALIBRATION, STRANGE, Data, Split, small
+
+from enkbayes.datasets.cifar import load_cifar10
+from enkbayes.datasets.idx import load_fashion_mnist, load_mnist
+from enkbayes.datasets.images import Images, in_colour
+from enkbayes.datasets.quickdraw import load_quickdraw
+from enkbayes.nets.image_training import image_tensor
+
+SEEN = 20_000  # training images of the networks for ten classes and Fashion-MNIST
+SEEDS = range(100, 105)  # of tables
+
+
+def _some(data: Images, count: int, seed: int) -> Images:
+    rows = np.random.default_rng((seed, 10)).permutation(len(data))[:count]
+    return Images(data.images[rows], data.labels[rows])
+
+
+def _images(task: str, member: int, unseen: Images, strange: Images) -> Split:
+    network, seconds = trained(task, member)
+    train, mixed = RECIPES[task].train(), _some(unseen, len(unseen), member)
+    known = Data(image_tensor(mixed.images), mixed.labels)
+    half = min(CALIBRATION, len(unseen) // 2)
+    return Split(
+        Data(image_tensor(train.images), train.labels),
+        known.rows(np.arange(half)),
+        known.rows(np.arange(half, len(unseen))),
+        {"strange": image_tensor(_some(strange, STRANGE, member).images)},
+        [network],
+        [seconds],
+    )
+
+
+def deer_horses(member: int) -> Split:
+    train, test = load_cifar10()
+    others = train.only(0, 1, 2, 3, 5, 6, 8, 9)
+    return _images("deer-horses", member, deer_and_horses(test), others)
+
+
+def ten_classes(member: int) -> Split:
+    train, _ = load_cifar10()
+    unseen = Images(train.images[SEEN : SEEN + 6_000], train.labels[SEEN : SEEN + 6_000])
+    return _images("ten-classes", member, unseen, in_colour(load_mnist()[0]))
+
+
+def fashion(member: int) -> Split:
+    train, _ = load_fashion_mnist()
+    unseen = Images(train.images[SEEN : SEEN + 6_000], train.labels[SEEN : SEEN + 6_000])
+    return _images("fashion", member, unseen, load_quickdraw())
+
+
+def digits() -> Iterator[Split]:
+    X, y = load_digits(return_X_y=True)
+    for held in ((0, 1), (2, 3), (4, 5), (6, 7)):
+        known = ~np.isin(y, held)
+        numbers = np.unique(y[known], return_inverse=True)[1]
+        yield from small(X[known] / 16, numbers, X[~known] / 16, "other digits", 100 + held[0], (0.5, 0.25))
+
+
+def shifted(load: Callable[..., Any]) -> Iterator[Split]:
+    X, y = load(return_X_y=True)
+    y = y if load is not load_diabetes else (y > np.median(y)).astype(int)
+    along = PCA(2).fit_transform(StandardScaler().fit_transform(X))[:, 1]
+    far = along > np.quantile(along, 0.8)
+    for seed in SEEDS:
+        yield from small(X[~far], y[~far], X[far], "shifted rows", seed, (0.5, 0.25))
+
+
+DEVELOPMENT: dict[str, Callable[[], Iterator[Split]]] = {
+    "deer and horses": lambda: map(deer_horses, (0, 1)),
+    "ten classes, MNIST": lambda: map(ten_classes, (3, 4)),
+    "Fashion-MNIST, drawings": lambda: map(fashion, (3, 4)),
+    "digits, other pairs": digits,
+    "breast cancer, second component": lambda: shifted(load_breast_cancer),
+    "wine, second component": lambda: shifted(load_wine),
+    "diabetes, second component": lambda: shifted(load_diabetes),
+}
