@@ -3,9 +3,11 @@
     make bench-speed               # creates .venv-peers, runs this, writes benchmarks/results/speed.json and .png
     python benchmarks/speed.py --peers PYTHON [--only step,predict]
 
-Times stand for nothing by themselves on a shared machine; ratios of medians do, of repetitions that take turns. Each
-side gets the number of BLAS threads (1 or 2) with which it is faster. Peers run in an environment of their own, see
-speed_peers.py.
+Times stand for nothing by themselves on a shared machine; ratios of medians do, of repetitions that take turns. Threads
+of BLAS wait for more work, and take a core, for a tenth of a second after theirs is done, and threads that were asleep
+take some milliseconds to find a core of their own; so before each turn there is a pause, and then the same work for a
+tenth of a second, not timed. Each side gets the number of BLAS threads (1 or 2) with which it is faster. Peers run in
+an environment of their own, see speed_peers.py.
 
 Two kinds of features: "network" are 256 rectified mixtures of 64 factors, correlated as the last layer of a network is;
 "white" are independent normal numbers, the easiest case there is for a gradient method.
@@ -39,6 +41,8 @@ from enkbayes.samplers.relaxation import evaluate, try_step
 RESULTS = Path(__file__).parent / "results"
 PRIOR = 2.0
 STEP_SIZES = [(10_000, 256, 600), (100_000, 64, 200), (20_000, 128, 300), (4_000, 512, 1_200), (200_000, 20, 100)]
+PAUSE = 0.25  # seconds, for threads of the side before to go to sleep
+WARM = 0.1  # seconds of work before the work that is timed
 STEP_BAR, PREDICT_BAR = 1.6, 1.5
 PARTS = ("image", "paper", "toy", "step", "rows", "predict")
 
@@ -103,6 +107,10 @@ def side_by_side(sides: dict[str, Callable[[int], float]], repetitions: int) -> 
     for _ in range(repetitions):
         for name, work in sides.items():
             for threads in (1, 2):
+                time.sleep(PAUSE)
+                begun = time.perf_counter()
+                while time.perf_counter() < begun + WARM:
+                    work(threads)
                 times[name][threads].append(work(threads))
     result = {}
     for name, by_threads in times.items():
@@ -273,66 +281,47 @@ def one_step(_: Peers, __: Path, repetitions: int) -> list[dict[str, Any]]:
         wide = replace(settled.ensemble, basis=1.3 * settled.ensemble.basis)  # so that the step is a real one
         for single in (True, False):
             point = evaluate(problem, wide, Expectation(energy=False), single=single)
-            products = _products(problem, wide, np.float32 if single else np.float64)
+            dtype = np.float32 if single else np.float64
+            bare, kept = (_products(problem, wide, dtype, keep=keep) for keep in (False, True))
 
             def step(threads: int, point=point, problem=problem) -> float:
                 return seconds(lambda: try_step(problem, point, Expectation(energy=False), descend=False), threads)
 
-            tanh = _tanh_pass(problem, J, np.float32 if single else np.float64)
             sides = {
                 "step": step,
-                "products": lambda threads, work=products: seconds(work, threads),
-                "tanh": lambda _, work=tanh: seconds(work, 1),
+                "products": lambda threads, work=bare: seconds(work, threads),
+                "products into kept memory": lambda threads, work=kept: seconds(work, threads),
             }
             times = side_by_side(sides, repetitions)
             size = f"N {N:,}, D {D}, J {J}, {'float32' if single else 'float64'}"
-            least, whole = times["products"]["seconds"], times["step"]["seconds"]
             rows += [
-                bar(f"step / its products, {size}", whole / least, STEP_BAR, times),
-                bar(
-                    f"step / its products and bare tanh, {size}",
-                    whole / (least + times["tanh"]["seconds"]),
-                    STEP_BAR,
-                    {},
-                ),
+                bar(f"step / its {name}, {size}", times["step"]["seconds"] / times[name]["seconds"], STEP_BAR, times)
+                for name in ("products", "products into kept memory")
             ]
     return rows
 
 
-def _tanh_pass(problem, J: int, dtype) -> Callable[[], None]:
-    """Return one pass of tanh over as many numbers as a step has logits of particles, in a buffer of a chunk: with the
-    products the least that a step can take on one thread, whatever the program.
+def _products(problem, ensemble, dtype, *, keep: bool) -> Callable[[], None]:
+    """Return the matrix products of one step: logits, curvature, and the small ones of the basis. With `keep` the
+    logits of all strips go into the same memory, which then is no part of their time.
     """
-    lengths = [rows.stop - rows.start for rows in problem.model.slices]
-    z = np.random.default_rng(0).standard_normal((max(lengths), J)).astype(dtype)
-    buffer = np.empty_like(z)
-
-    def work() -> None:
-        for n in lengths:
-            np.tanh(z[:n], out=buffer[:n])
-
-    return work
-
-
-def _products(problem, ensemble, dtype) -> Callable[[], None]:
-    """Return the matrix products of one step: logits, curvature, and the small ones of the basis."""
     features = np.ascontiguousarray(problem.model.features, dtype=dtype)
     columns = np.ascontiguousarray(ensemble.theta.T, dtype=dtype)
     basis, points = ensemble.basis, ensemble.points
-    slices = list(problem.model.slices)
+    slices = list(problem.model.strips.slices)
+    room = np.zeros((max(rows.stop - rows.start for rows in slices), len(points)), dtype) if keep else None
 
     def work() -> None:
         for rows in slices:
             x = features[rows]
-            x @ columns
+            np.matmul(x, columns, out=None if room is None else room[: len(x)])
             x.T @ x
         H = basis.T @ basis  # of the prior
         basis.T @ (H @ basis)  # curvature in the basis
         points @ basis.T  # particles
-        (basis * 2.0) @ H  # the root of the step, and the new basis
-        basis @ H
-        H @ H @ H  # the step and the force, carried to the new basis
-        H @ H @ H
+        (basis * 2.0) @ H  # the root of the step
+        basis @ H  # the new basis
+        H @ H  # the step, as seen from there
 
     return work
 

@@ -27,6 +27,7 @@ from functools import cached_property
 from enkbayes.arrays import Array, epsilon, like, namespace
 from enkbayes.complement import Complement
 from enkbayes.moments import Moments
+from enkbayes.threads import product
 
 
 def affine_map(
@@ -37,7 +38,7 @@ def affine_map(
     shift = -U (gain(w) * (U' g)),    root = U diag(scale(w)) U'.
     """
     w, U = moments.spectrum
-    return -(U @ (gain(w) * (U.mT @ moments.g))), (U * scale(w)) @ U.mT
+    return -(U @ (gain(w) * (U.mT @ moments.g))), product(U * scale(w), U.mT)
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,7 +100,7 @@ class AffineEnsemble:
     @cached_property
     def theta(self) -> Array:
         """The particles (J, P)."""
-        inside = self.mean + self.points @ self.basis.mT
+        inside = self.mean + product(self.points, self.basis.mT)
         return inside if self.complement is None else inside + self.complement.draws(self.basis, self.size)
 
     @property
@@ -163,7 +164,7 @@ class AffineEnsemble:
 
     def affine(self, shift: Array, root: Array) -> AffineEnsemble:
         """Return the ensemble with mean + basis @ shift and basis @ root, for shift (r,) and root (r, r)."""
-        return replace(self, mean=self.mean + self.basis @ shift, basis=self.basis @ root)
+        return replace(self, mean=self.mean + self.basis @ shift, basis=product(self.basis, root))
 
     def move(self, coordinates: Array) -> AffineEnsemble:
         """Return the ensemble theta_j = mean + basis @ coordinates_j for coordinates (J, r) of any kind (they may be

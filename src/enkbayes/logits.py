@@ -24,7 +24,8 @@ Piece = tuple[Array, Any, Any]
 
 SHARED, PARTS = 2**20, 4  # entries from which features are cut into a multiple of so many parts
 THREADED = 3e7  # multiplications of a pass from which it is worth several threads
-CACHED = 2**19  # logits of particles that are averaged at a time: 2 MB in float32, so that they stay in the cache
+STRIP = 2**20  # entries of features that a thread takes at a time where it holds few logits: shorter strips wait more
+CACHED = 2**20  # logits of particles that are averaged at a time: 4 MB in float32, so that they stay in the cache
 HELD = 2**24  # entries up to which features in memory are kept in float32 as well, instead of cast in every step
 
 Sum = TypeVar("Sum", bound=Any)
@@ -61,18 +62,27 @@ class _Seen:
     mean: Array
     basis: Array
     features: Any = None
+    room: Any = None
 
     def averages(
         self, expectation: Expectation, likelihood: Likelihood, features: Array, targets: Array, weights: Array | None
     ) -> Averages:
-        """Return what each row adds, so few rows at a time that their logits stay in the cache."""
+        """Return what each row adds, so few rows at a time that their logits stay in the cache.
+
+        In numpy they all take the same memory: fresh pages can cost more than the products that fill them.
+        """
         xp = namespace(self.mean)
-        slices = list(row_slices(int(features.shape[0]), max(64, CACHED // self.columns.shape[1]))) or [slice(0)]
+        width = (self.map.outputs or 1) * max(self.columns.shape[1], self.basis.shape[1])
+        most = min(int(features.shape[0]), max(64, CACHED // width))
+        room = np.empty(most * width, self.mean.dtype) if type(features) is np.ndarray else None
         parts = [
             expectation.by_datum(
-                likelihood, replace(self, features=features[rows, :]), _rows(targets, rows), _rows(weights, rows)
+                likelihood,
+                replace(self, features=features[rows, :], room=room),
+                _rows(targets, rows),
+                _rows(weights, rows),
             )
-            for rows in slices
+            for rows in list(row_slices(int(features.shape[0]), max(most, 1))) or [slice(0)]
         ]
         loss, slope, curvature = (xp.concat(x) if len(x) > 1 else x[0] for x in zip(*parts, strict=True))
         return loss, slope, curvature
@@ -80,7 +90,7 @@ class _Seen:
     @property
     def particles(self) -> Array:
         """The logits of every particle, (n, J) or (n, J, K)."""
-        logits = self.map.project(self.features, self.columns)
+        logits = self.map.project(self.features, self.columns, self.room)
         return logits if self.map.outputs is None else logits.mT
 
     @property
@@ -88,7 +98,7 @@ class _Seen:
         """Mean and covariance of the logits."""
         xp = namespace(self.mean)
         mean_logits = self.map.project(self.features, self.mean[:, None])[..., 0]
-        V = self.map.project(self.features, self.basis)
+        V = self.map.project(self.features, self.basis, self.room)
         return mean_logits, xp.vecdot(V, V) if self.map.outputs is None else xp.matmul(V, V.mT)
 
 
@@ -131,6 +141,18 @@ class LinearLogits:
         large = self.size * self.map.features > SHARED
         return even_slices(self.size, self.chunk, PARTS) if large else row_slices(self.size, self.chunk)
 
+    @property
+    def strips(self) -> LinearLogits:
+        """The same logits, in longer pieces where features are narrow, for sums that hold few logits of a piece."""
+        rows = STRIP // max(self.map.features, 1)
+        longer = rows > self.chunk and self.in_memory and self.map.outputs is None
+        return replace(self, chunk=rows) if longer else self
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether all features are there at once, as a numpy array."""
+        return type(self) is LinearLogits and type(self.features) is np.ndarray
+
     def pieces(self, targets: Array | None, weights: Array | None) -> Iterator[Piece]:
         """Yield all data once, `chunk` rows at a time."""
         for rows in self.slices:
@@ -140,8 +162,11 @@ class LinearLogits:
     def _in_single(self) -> LinearLogits:
         """The same logits to take products in float32 of: with features in float32 where they are worth keeping."""
         x = self.features
-        keep = type(self) is LinearLogits and type(x) is np.ndarray and x.dtype == np.float64 and x.size <= HELD
-        return replace(self, features=x.astype(np.float32)) if keep else self
+        if not (self.in_memory and x.dtype == np.float64 and x.size <= HELD):
+            return self
+        copy = np.empty(x.shape, np.float32)
+        list(in_threads(lambda rows: np.copyto(copy[rows], x[rows], casting="same_kind"), list(self.strips.slices)))
+        return replace(self, features=copy)
 
     def total(self, parts: Iterable[Sum]) -> Sum:
         """Return the sum over all data of what each piece adds."""
@@ -164,6 +189,20 @@ class LinearLogits:
         """
         if ensemble.rank < self.dim or ensemble.complement is not None:
             return self._in_basis(ensemble, likelihood, expectation, targets, weights)
+        sums = self.sums(ensemble, likelihood, expectation, targets, weights, single=single)
+        return Moments.seen(sums, ensemble.basis)
+
+    def sums(
+        self,
+        ensemble: AffineEnsemble,
+        likelihood: Likelihood,
+        expectation: Expectation,
+        targets: Array,
+        weights: Array | None,
+        *,
+        single: bool = False,
+    ) -> Sums:
+        """Return E[Psi], E[grad Psi] (P,) and E[Hess Psi] (P, P), for an ensemble that spans all directions."""
         precise, wide = ensemble.mean, sum_dtype(ensemble.mean)
         rough = namespace(precise).astype(precise[:0], namespace(precise).float32) if single else precise[:0]
         seen = _Seen(self.map, like(ensemble.theta.mT, rough), like(ensemble.mean, rough), like(ensemble.basis, rough))
@@ -175,16 +214,13 @@ class LinearLogits:
             hessian = self.map.pull_back_curvature(features, curvature)
             return Sums(tuple(like(x, precise, dtype=wide) for x in (namespace(loss).sum(loss), gradient, hessian)))
 
-        pieces = (self._in_single if single else self).pieces(targets, weights)
-        loss, *sums = self.total(self._each(part, pieces, ensemble.size)).parts
-        gradient, hessian = (like(x, precise) for x in sums)
-        basis = ensemble.basis
-        return Moments(loss, basis.mT @ gradient, basis.mT @ (hessian @ basis))
+        pieces = (self._in_single if single else self).strips.pieces(targets, weights)
+        loss, *rest = self.total(self._each(part, pieces, ensemble.size)).parts
+        return Sums((loss, *(like(x, precise) for x in rest)))
 
     def _each(self, part: Callable[[Piece], Sum], pieces: Iterator[Piece], particles: int) -> Iterable[Sum]:
         """Return what every piece adds; rows in memory on several threads where that is worth it."""
-        in_memory = type(self) is LinearLogits and isinstance(self.features, np.ndarray)
-        if in_memory and self.size * self.dim * max(particles, self.dim) > THREADED:
+        if self.in_memory and self.size * self.dim * max(particles, self.dim) > THREADED:
             return in_threads(part, list(pieces))
         return map(part, pieces)
 

@@ -6,7 +6,10 @@ import math
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
+
 from enkbayes.arrays import Array, all_finite, namespace, symmetric
+from enkbayes.threads import product
 
 
 class Diverged(ArithmeticError):
@@ -26,6 +29,12 @@ class Sums:
     def __add__(self, other: Sums) -> Sums:
         return Sums(tuple(a + b for a, b in zip(self.parts, other.parts, strict=True)))
 
+    def __sub__(self, other: Sums) -> Sums:
+        return self + other * -1.0
+
+    def __mul__(self, factor: float) -> Sums:
+        return Sums(tuple(factor * a for a in self.parts))
+
 
 @dataclass(frozen=True, eq=False)
 class Moments:
@@ -41,6 +50,12 @@ class Moments:
     loss: Array
     g: Array
     S: Array
+
+    @classmethod
+    def seen(cls, sums: Sums, basis: Array) -> Moments:
+        """Return the moments of sums (loss, gradient (P,), Hessian (P, P)) in the parameters."""
+        loss, gradient, hessian = sums.parts
+        return cls(loss, basis.mT @ gradient, _congruent(basis, hessian))
 
     def __add__(self, other: Moments) -> Moments:
         return Moments(self.loss + other.loss, self.g + other.g, self.S + other.S)
@@ -71,3 +86,12 @@ class Moments:
         if not math.isfinite(squared):
             raise Diverged("the residual of the ensemble is not finite")
         return math.sqrt(squared / self.g.shape[0])
+
+
+def _congruent(basis: Array, H: Array) -> Array:
+    """Return basis' H basis (r, r); without products for a diagonal basis, as whitened draws of many a prior have."""
+    if type(basis) is np.ndarray and basis.shape[0] == basis.shape[1]:
+        scale = np.diagonal(basis)
+        if np.count_nonzero(basis) == np.count_nonzero(scale):
+            return scale[:, None] * H * scale
+    return product(basis.mT, product(H, basis))

@@ -21,6 +21,7 @@ from enkbayes.linear_map import LinearMap
 from enkbayes.logits import LinearLogits
 from enkbayes.moments import Moments
 from enkbayes.nonlinear_logits import NonlinearLogits
+from enkbayes.threads import product
 
 CHUNK = 4096
 
@@ -176,7 +177,7 @@ class Problem:
         xp = namespace(ensemble.mean)
         shift, basis = self.prior.whiten(ensemble.mean - self.prior.mean), self.prior.whiten(ensemble.basis)
         loss = (xp.sum(shift**2) + xp.sum(basis**2)) / 2
-        return Moments(loss, basis.mT @ shift, basis.mT @ basis)
+        return Moments(loss, basis.mT @ shift, product(basis.mT, basis))
 
     def potential_moments(self, ensemble: AffineEnsemble, expectation: Expectation = empirical) -> Moments:
         """Return the moments of the whole potential: likelihood plus prior."""

@@ -11,6 +11,7 @@ from enkbayes.arrays import logistic_averages
 from enkbayes.expectations import Expectation, closure, empirical
 from enkbayes.logits import LinearLogits
 from enkbayes.map_estimate import map_estimate, whitened_moments
+from enkbayes.moments import Moments, Sums
 from enkbayes.samplers import newton, relaxation
 from oracles.problems import logistic_data
 
@@ -40,6 +41,41 @@ def test_sums_in_the_parameters_are_those_in_the_basis(kind, expectation):
     assert fast.g == pytest.approx(slow.g, rel=1e-9, abs=1e-9)
     assert np.abs(fast.S - slow.S).max() < rule * np.abs(slow.S).max()
     assert float(fast.loss) == pytest.approx(float(slow.loss), rel=1e-10)
+
+
+@pytest.mark.parametrize("basis", [np.diag([1.0, -2.0, 3.0]), np.diag([1.0, 0.0, 3.0]), np.tri(3)], ids=str)
+def test_moments_in_a_diagonal_basis_are_those_in_any(basis):
+    rng = np.random.default_rng(0)
+    gradient, hessian = rng.standard_normal(3), rng.standard_normal((3, 3))
+    found = Moments.seen(Sums((1.0, gradient, hessian)), basis)
+    assert found.g == pytest.approx(basis.T @ gradient)
+    assert pytest.approx(basis.T @ hessian @ basis) == found.S
+
+
+def test_a_step_seen_from_its_end_is_the_step_carried_there():
+    rng = np.random.default_rng(0)
+    S = rng.standard_normal((4, 4)) / 4
+    step = relaxation.Natural(rng.standard_normal(4), S + S.T)
+    shift, root = relaxation.frame_map(relaxation.precision(step))
+    slow, fast = step.carry(shift, root), relaxation.arrived(shift, root)
+    assert fast.g == pytest.approx(slow.g, abs=1e-12)
+    assert pytest.approx(slow.S, abs=1e-12) == fast.S
+
+
+def test_narrow_features_are_read_in_longer_strips_with_the_same_sums():
+    problem = problem_of("binary")
+    model = problem.model
+    assert model.chunk == 150
+    assert [rows.stop - rows.start for rows in model.strips.slices] == [400]
+    ensemble = eb.AffineEnsemble.factor(problem.prior.whitened(60, np.random.default_rng(1)))
+    whole = problem.moments(ensemble)
+    pieces = [
+        LinearLogits(x, model.map, 150).moments(ensemble, problem.likelihood, empirical, *rest)
+        for x, *rest in model.pieces(problem.targets, problem.weights)
+    ]
+    assert len(pieces) == 3
+    assert pytest.approx(sum(piece.S for piece in pieces), rel=1e-12) == whole.S
+    assert problem_of("softmax").model.strips.chunk == 150  # logits of K classes take K times the room
 
 
 def test_sparse_features_give_the_same_sums():

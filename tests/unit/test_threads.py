@@ -36,6 +36,36 @@ def test_an_error_in_a_thread_is_the_callers(two):
     assert list(threads.in_threads(str, [1, 2])) == ["1", "2"]  # and the threads are still there
 
 
+def test_an_error_ends_the_work_of_all_threads(two):
+    done = []
+
+    def work(x):
+        if x == 0:
+            raise ZeroDivisionError
+        done.append(x)
+
+    with pytest.raises(ZeroDivisionError):
+        list(threads.in_threads(work, range(1_000)))
+    assert len(done) < 2 * threads.AHEAD  # no more than one round
+
+
+def test_a_product_by_blocks_is_the_product(two):
+    rng = np.random.default_rng(0)
+    for rows in (1, 127, 300, 1_100):
+        a, b = rng.standard_normal((rows, 7)), rng.standard_normal((7, 5))
+        assert threads.product(a, b) == pytest.approx(a @ b, abs=1e-13)
+    assert threads.product(a.astype("f4"), b).dtype == np.float64
+
+
+def test_a_product_does_not_depend_on_the_number_of_threads(two, monkeypatch):
+    rng = np.random.default_rng(0)
+    a, b = rng.standard_normal((600, 300)), rng.standard_normal((300, 300))
+    with threadpool_limits(1, user_api="blas"):
+        several = threads.product(a, b)
+        monkeypatch.setattr(threads, "_blas_threads", lambda: 1)
+        assert np.array_equal(threads.product(a, b), several)
+
+
 def test_blas_has_one_thread_inside_and_its_own_number_again_after(two):
     def blas(_=None):
         return [lib["num_threads"] for lib in threadpool_info() if lib["user_api"] == "blas"]
@@ -75,8 +105,10 @@ def test_a_step_on_few_parameters_leaves_blas_one_thread_and_chunks_the_others()
             pytest.skip("BLAS has one thread here")
         with threads.threads_for_chunks(10), threads.threads_for_chunks(10):
             assert blas() == {1}
-            names = set(threads.in_threads(lambda _: threading.current_thread().name, range(8)))
-            assert all(name.startswith("enkbayes") for name in names)
+            together = threading.Barrier(2, timeout=20)  # passes only when two threads are at work
+            found = set(threads.in_threads(lambda _: (together.wait(), threading.current_thread())[1], range(2)))
+            assert threading.current_thread() in found
+            assert [x.name.startswith("enkbayes") for x in found - {threading.current_thread()}] == [True]
             inner = threads.in_threads(lambda _: list(threads.in_threads(lambda x: x, [1, 2])), range(4))
             assert list(inner) == [[1, 2]] * 4  # a thread of ours starts no others
         assert blas() == {2}

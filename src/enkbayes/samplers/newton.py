@@ -117,9 +117,13 @@ def laplace(point: Newton) -> AffineEnsemble:
 
     It keeps its own spread where Newton was stuck, and where that is as good, as in a run that goes on from another.
     """
-    if point.residual >= NEAR or point.moments.residual < NEAR:
+    if _keeps(point):
         return point.ensemble
     return _matched(point.ensemble, replace(point.moments, g=0 * point.moments.g))
+
+
+def _keeps(point: Newton) -> bool:
+    return point.residual >= NEAR or point.moments.residual < NEAR
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,7 +140,7 @@ class Start:
 
 def start(problem: Problem, point: Newton) -> Start:
     """Return the Laplace approximation, brought nearer to the equilibrium by averages over a few pairs of particles."""
-    if laplace(point) is point.ensemble:
+    if _keeps(point):
         return Start(point.ensemble)
     try:
         ensemble = _matched(point.ensemble, point.moments)

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -28,16 +29,16 @@ from enkbayes.arrays import Array, all_finite, namespace, symmetric
 from enkbayes.ensemble import AffineEnsemble, affine_map
 from enkbayes.expectations import Expectation
 from enkbayes.logits import LinearLogits
-from enkbayes.moments import Diverged, Moments
+from enkbayes.moments import Diverged, Moments, Sums
 from enkbayes.problem import Problem
-from enkbayes.threads import threads_for_chunks
+from enkbayes.threads import product, threads_for_chunks
 
 DEPTH = 6
 SUFFICIENT = 1e-4  # Armijo's constant: the part of the predicted decrease that a step must deliver
 NEAR = 0.01  # residuals below this are judged by the residual itself
 SMALLEST_TAU = 1e-6
 LARGE = 3e7  # multiplications in a step from which single precision is worth its conversions
-SAMPLE = 16  # one row of so many is seen in both precisions, to know the round-off
+SAMPLE = 64  # one row of so many is seen in both precisions, to know the round-off
 FINE = 1e-3  # residual that float32 can still resolve; a softmax has directions that only the prior holds
 SMALLEST_PRECISION = 0.1  # an accelerated step may widen the ensemble by the inverse root of this
 
@@ -69,7 +70,14 @@ class Natural:
         """Return the same difference seen from the frame moved by mean += basis @ shift, basis = basis @ root (root
         symmetric).
         """
-        return Natural(root @ (self.g + self.S @ shift), root @ self.S @ root)
+        return Natural(root @ (self.g + self.S @ shift), product(product(root, self.S), root))
+
+
+def arrived(shift: Array, root: Array) -> Natural:
+    """Return the step (g, S) with shift = -F^{-1} g and root = F^{-1/2}, F = I + S, seen from where it leads: `carry`
+    of it is (-root shift, I - F^{-1}).
+    """
+    return Natural(-(root @ shift), _identity(root) - product(root, root))
 
 
 History = tuple[tuple[Natural, Natural], ...]
@@ -98,7 +106,7 @@ class Relaxation:
         """The natural-gradient norm."""
         return self.moments.residual
 
-    @property
+    @cached_property
     def force(self) -> Natural:
         """F = G(lambda) - lambda = (g, S - I), up to the sign of g."""
         S = symmetric(self.moments.S)
@@ -163,32 +171,34 @@ def worth_single(problem: Problem, ensemble: AffineEnsemble) -> bool:
         return False
     middle = replace(ensemble, points=0 * ensemble.points[:1, :])
     off, likelihood = _round_off(problem, middle, Expectation())
-    return _size(_whitened(off, symmetric((likelihood + problem.prior_moments(middle)).S))) < FINE
+    S = symmetric((Moments.seen(likelihood, ensemble.basis) + problem.prior_moments(middle)).S)
+    return _size(Moments.seen(off, ensemble.basis), S) < FINE
 
 
-def _whitened(off: Natural, S: Array) -> Natural:
-    """Return a difference as the precision S = L L' sees it, L^{-1} g and L^{-1} S L^{-T}: its size is that in any
-    other root, without an eigendecomposition.
-    """
-    xp = namespace(S)
-    inverse = xp.linalg.inv(xp.linalg.cholesky(S))
-    return Natural(inverse @ off.g, inverse @ off.S @ inverse.mT)
-
-
-def _round_off(problem: Problem, ensemble: AffineEnsemble, expectation: Expectation) -> tuple[Natural, Moments]:
-    """Return what float32 adds to the likelihood's moments and the moments themselves, judged by one row of SAMPLE."""
+def _round_off(problem: Problem, ensemble: AffineEnsemble, expectation: Expectation) -> tuple[Sums, Sums]:
+    """Return what float32 adds to the likelihood's sums and the sums themselves, judged by one row of SAMPLE."""
     model: Any = problem.model
     rows = slice(max(-(-model.size // SAMPLE), 64))
     features, *observed = next(iter(model.pieces(problem.targets, problem.weights)))
     some = [None if x is None else x[rows] for x in observed]
     part = LinearLogits(features[rows, :], model.map, model.chunk)
-    single, double = (part.moments(ensemble, problem.likelihood, expectation, *some, single=s) for s in (True, False))
+    single, double = (part.sums(ensemble, problem.likelihood, expectation, *some, single=s) for s in (True, False))
     times = model.size / part.size
-    return Natural(single.g - double.g, single.S - double.S) * times, double * times
+    return (single - double) * times, double * times
 
 
-def _size(off: Natural) -> float:
-    return math.sqrt(off.dot(off) / off.g.shape[0])
+def _size(off: Moments, S: Array | None = None) -> float:
+    """Return the Fisher norm of a difference (g, dS) at the precision S, the identity unless it is given:
+
+    sqrt((g' S^{-1} g + tr (S^{-1} dS)^2 / 2) / r).
+    """
+    xp = namespace(off.g)
+    g, dS = off.g, symmetric(off.S)
+    if S is not None:
+        both = xp.linalg.solve(S, xp.concat([g[:, None], dS], axis=1))
+        g, dS = both[:, 0], both[:, 1:]
+    squared = float(xp.sum(off.g * g) + xp.sum(dS * dS.mT) / 2)
+    return math.sqrt(max(squared, 0.0) / off.g.shape[0])
 
 
 def evaluate(
@@ -208,7 +218,8 @@ def verdict(problem: Problem, point: Relaxation, expectation: Expectation, tol: 
     if not point.single or point.residual >= tol:
         return point
     off, _ = _round_off(problem, point.ensemble, expectation)
-    return point if _size(off) < tol / 10 else precise(problem, point, expectation)
+    size = _size(Moments.seen(off, point.ensemble.basis))  # here the precision is nearly the identity
+    return point if size < tol / 10 else precise(problem, point, expectation)
 
 
 def precise(problem: Problem, point: Relaxation, expectation: Expectation) -> Relaxation:
@@ -230,7 +241,7 @@ def try_step(
 
 
 def _trial(problem: Problem, point: Relaxation, expectation: Expectation, descend: bool) -> tuple[Relaxation, bool]:
-    step, new, accelerated = _next(point)
+    new, accelerated = _next(point)
     shift, root = frame_map(new)
     single = point.single and point.residual > point.fine
     try:
@@ -242,7 +253,9 @@ def _trial(problem: Problem, point: Relaxation, expectation: Expectation, descen
         if point.single:  # perhaps it was only round-off
             return precise(problem, point, expectation), False
         return replace(point, history=()) if accelerated else replace(point, tau=point.tau / 2), False
-    dlambda, df = step.carry(shift, root), trial.force - point.force.carry(shift, root)
+    dlambda = arrived(shift, root)
+    before = point.force.carry(shift, root) if accelerated else dlambda * (1 / point.tau)
+    df = trial.force - before
     history = (*_carried(point.history[1 - DEPTH :], shift, root), (dlambda, df))
     tau = point.tau if accelerated else min(1.0, 2 * point.tau)
     return replace(trial, tau=tau, history=history, fine=point.fine), True
@@ -250,7 +263,7 @@ def _trial(problem: Problem, point: Relaxation, expectation: Expectation, descen
 
 def onward(point: Relaxation) -> tuple[AffineEnsemble, History]:
     """Return the ensemble after the next step, whose moments nobody has seen, and the history as seen from there."""
-    _, new, _ = _next(point)
+    new, _ = _next(point)
     shift, root = frame_map(new)
     return point.ensemble.affine(shift, root), _carried(point.history, shift, root)
 
@@ -259,17 +272,16 @@ def _carried(history: History, shift: Array, root: Array) -> History:
     return tuple((a.carry(shift, root), b.carry(shift, root)) for a, b in history)
 
 
-def _next(point: Relaxation) -> tuple[Natural, Moments, bool]:
-    """Return the next step, the precision it leads to, and whether it is Anderson's: not when that would be nearly
-    singular.
+def _next(point: Relaxation) -> tuple[Moments, bool]:
+    """Return the precision that the next step leads to, and whether it is Anderson's, not a plain tau times the force:
+    not when that would be nearly singular.
     """
     step = accelerated_step(point)
     if step is not None:
         new = precision(step)
         if all_finite(new.S) and float(new.spectrum[0][0]) > SMALLEST_PRECISION:
-            return step, new, True
-    step = point.force * point.tau
-    return step, precision(step), False
+            return new, True
+    return precision(point.force * point.tau), False
 
 
 def _better(old: Relaxation, new: Relaxation, descend: bool) -> bool:
