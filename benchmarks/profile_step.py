@@ -2,31 +2,37 @@
 
     python benchmarks/profile_step.py        # writes benchmarks/results/profile.json
 
-Variants take turns in one run with one BLAS thread; the ratio to the whole is that of the medians. And where the time
-of a fit goes, by function, from cProfile.
+Variants take turns in one run with one BLAS thread; the ratio to the whole is that of the medians. The same for single
+steps with two threads, at three sizes. And where the time of a fit goes, by function, from cProfile.
 """
 
 from __future__ import annotations
 
+import contextvars
 import cProfile
 import json
 import platform
 import pstats
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import numpy as np
 import scipy.special
-from speed import PRIOR, logistic, network
+from speed import PRIOR, logistic, network, seconds, side_by_side, white
 from threadpoolctl import threadpool_limits
 
 import enkbayes as eb
-from enkbayes import expectations
+from enkbayes import expectations, logits, threads
+from enkbayes.expectations import Expectation
 from enkbayes.likelihoods import bernoulli
+from enkbayes.linear_map import LinearMap
 from enkbayes.logits import LinearLogits
 from enkbayes.moments import Moments
 from enkbayes.samplers import equilibrium, newton, relaxation
@@ -149,6 +155,75 @@ VARIANTS: dict[str, Callable[[], Any]] = {
 }
 
 
+@contextmanager
+def threads_of_blas() -> Iterator[None]:
+    """Leave the small products between the passes over data to BLAS's own threads, which then stand in the way."""
+    with patch.object(threads, "NARROW", 0), patch.object(threads, "BLOCK", 10**9):
+        yield
+
+
+@contextmanager
+def fresh_memory() -> Iterator[None]:
+    """Take new memory for the logits of every few rows."""
+    project = LinearMap.project
+
+    def anew(self: LinearMap, features: Any, columns: Any, _: Any = None) -> Any:
+        return project(self, features, columns)
+
+    with patch.object(LinearMap, "project", anew):
+        yield
+
+
+@contextmanager
+def short_strips() -> Iterator[None]:
+    """Read narrow features 4,096 rows at a time."""
+    with patch.object(logits, "STRIP", 0):
+        yield
+
+
+@contextmanager
+def idle_caller() -> Iterator[None]:
+    """Let two other threads work while the caller waits for them."""
+
+    def together(function: Any, items: Any, workers: int) -> list[Any]:
+        contexts = [contextvars.copy_context() for _ in items]
+        return list(pool.map(lambda context, item: context.run(function, item), contexts, items))
+
+    with ThreadPoolExecutor(2) as pool, patch.object(threads, "_together", together):
+        yield
+
+
+STEPS: dict[str, Callable[[], Any]] = {
+    "everything": everything,
+    "small products by BLAS's own threads": threads_of_blas,
+    "fresh memory for logits": fresh_memory,
+    "4,096 rows at a time": short_strips,
+    "the caller only waits": idle_caller,
+}
+
+
+def of_steps() -> dict[str, dict[str, float]]:
+    """Return the time of a float32 step without each of the changes, relative to that with all."""
+    found = {}
+    for N, D, J in ((10_000, 256, 600), (4_000, 512, 1_200), (200_000, 20, 100)):
+        features = white(N, D)
+        problem = eb.Problem.create(features, logistic(features, 0), PRIOR)
+        settled = eb.run(problem, eb.Equilibrium(tol=1e-3), particles=J).ensemble
+        wide = replace(settled, basis=1.3 * settled.basis)
+        own = Expectation(energy=False)
+        point = relaxation.evaluate(problem, wide, own, single=True)
+
+        def step(number: int, variant: Any, problem=problem, point=point, own=own) -> float:
+            with variant():
+                return seconds(lambda: relaxation.try_step(problem, point, own, descend=False), number)
+
+        times = side_by_side({name: partial(step, variant=variant) for name, variant in STEPS.items()}, REPETITIONS)
+        whole = times["everything"]["seconds"]
+        found[f"N {N:,}, D {D}, J {J}"] = {name: side["seconds"] / whole for name, side in times.items()}
+        print(found, flush=True)
+    return found
+
+
 def main() -> None:
     features = network(10_000, 256)
     problem = eb.Problem.create(features, logistic(features, 0), PRIOR)
@@ -173,7 +248,7 @@ def main() -> None:
     own = sorted(((v[2], f"{Path(k[0]).name}:{k[2]}") for k, v in stats.stats.items()), reverse=True)[:12]
     shares = {name: seconds / stats.total_tt for seconds, name in own}
     environment = {"python": platform.python_version(), "numpy": np.__version__, "threads": 1}
-    result = {"environment": environment, "variants": table, "shares of a fit": shares}
+    result = {"environment": environment, "variants": table, "steps": of_steps(), "shares of a fit": shares}
     RESULTS.write_text(json.dumps(result, indent=1) + "\n")
 
 

@@ -41,6 +41,7 @@ from enkbayes.samplers.relaxation import evaluate, try_step
 RESULTS = Path(__file__).parent / "results"
 PRIOR = 2.0
 STEP_SIZES = [(10_000, 256, 600), (100_000, 64, 200), (20_000, 128, 300), (4_000, 512, 1_200), (200_000, 20, 100)]
+STEP_SIZES += [(100_000, 10, 100), (2_000, 200, 300)]  # the ends: hardly any features, hardly more rows than features
 PAUSE = 0.25  # seconds, for threads of the side before to go to sleep
 WARM = 0.1  # seconds of work before the work that is timed
 STEP_BAR, PREDICT_BAR = 1.6, 1.5

@@ -30,6 +30,10 @@ def page() -> str:
         peers=peers,
         bars=[row for rows in speed["bars"].values() for row in rows],
         variants={name: row for name, row in profile["variants"].items() if name != "everything"},
+        steps={
+            size: {name: ratio for name, ratio in row.items() if name != "everything"}
+            for size, row in profile["steps"].items()
+        },
         shares=profile["shares of a fit"],
         heads={name: row for name, row in heads["cases"].items() if name != "exact"},
         streaming=streaming["cases"],

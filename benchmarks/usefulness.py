@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 import torch
 from scipy.special import softmax
+from threadpoolctl import threadpool_limits
 from useful_methods import METHODS, Outcome, Said, best_scale
 from useful_page import NEEDED, write_page
 from useful_tasks import TASKS, VERSION, Split, Task
@@ -184,6 +185,7 @@ def main() -> None:
     parser.add_argument("--no-page", action="store_true", help="measure only, for several processes at a time")
     options = parser.parse_args()
     torch.set_num_threads(1)
+    threadpool_limits(1)  # cost is processor time, and threads of BLAS that wait for work use it
     if not options.page:
         for seed in map(int, options.seeds.split(",")):
             for task in TASKS:

@@ -30,7 +30,7 @@ class LinearMap:
         outputs; in numpy's memory `room` (at least n K c,), if it is given.
         """
         xp = namespace(columns)
-        n, K, c = int(features.shape[0]), self.outputs or 1, columns.shape[1]
+        n, K, c = features.shape[0], self.outputs or 1, columns.shape[1]
         matrix = xp.reshape(columns, (self.features + self.intercept, K * c))
         weights = matrix[: self.features, :]
         logits = features @ weights if room is None else xp.matmul(features, weights, out=_shaped(room, n, K * c))

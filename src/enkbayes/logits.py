@@ -24,8 +24,10 @@ Piece = tuple[Array, Any, Any]
 
 SHARED, PARTS = 2**20, 4  # entries from which features are cut into a multiple of so many parts
 THREADED = 3e7  # multiplications of a pass from which it is worth several threads
+CHUNK = 4096  # rows of a piece, unless told
 STRIP = 2**20  # entries of features that a thread takes at a time where it holds few logits: shorter strips wait more
 CACHED = 2**20  # logits of particles that are averaged at a time: 4 MB in float32, so that they stay in the cache
+NARROW = 128  # logits of a row at least that are counted, for the Gaussian rule has some of its own
 HELD = 2**24  # entries up to which features in memory are kept in float32 as well, instead of cast in every step
 
 Sum = TypeVar("Sum", bound=Any)
@@ -73,7 +75,7 @@ class _Seen:
         """
         xp = namespace(self.mean)
         width = (self.map.outputs or 1) * max(self.columns.shape[1], self.basis.shape[1])
-        most = min(int(features.shape[0]), max(64, CACHED // width))
+        most = min(int(features.shape[0]), max(64, CACHED // max(width, NARROW)))
         room = np.empty(most * width, self.mean.dtype) if type(features) is np.ndarray else None
         parts = [
             expectation.by_datum(
@@ -143,9 +145,11 @@ class LinearLogits:
 
     @property
     def strips(self) -> LinearLogits:
-        """The same logits, in longer pieces where features are narrow, for sums that hold few logits of a piece."""
+        """The same logits, in longer pieces where features are narrow, for sums that hold few logits of a piece; pieces
+        shorter than usual stay as short as somebody wants them.
+        """
         rows = STRIP // max(self.map.features, 1)
-        longer = rows > self.chunk and self.in_memory and self.map.outputs is None
+        longer = CHUNK <= self.chunk < rows and self.in_memory and self.map.outputs is None
         return replace(self, chunk=rows) if longer else self
 
     @property

@@ -18,12 +18,10 @@ from enkbayes.gaussian import Gaussian
 from enkbayes.labels import encode, observation_weights, real_targets
 from enkbayes.likelihoods import Bernoulli, Categorical, Likelihood, Normal
 from enkbayes.linear_map import LinearMap
-from enkbayes.logits import LinearLogits
+from enkbayes.logits import CHUNK, LinearLogits
 from enkbayes.moments import Moments
 from enkbayes.nonlinear_logits import NonlinearLogits
 from enkbayes.threads import product
-
-CHUNK = 4096
 
 
 @dataclass(frozen=True, eq=False)

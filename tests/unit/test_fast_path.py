@@ -63,19 +63,18 @@ def test_a_step_seen_from_its_end_is_the_step_carried_there():
 
 
 def test_narrow_features_are_read_in_longer_strips_with_the_same_sums():
-    problem = problem_of("binary")
-    model = problem.model
-    assert model.chunk == 150
-    assert [rows.stop - rows.start for rows in model.strips.slices] == [400]
-    ensemble = eb.AffineEnsemble.factor(problem.prior.whitened(60, np.random.default_rng(1)))
-    whole = problem.moments(ensemble)
-    pieces = [
-        LinearLogits(x, model.map, 150).moments(ensemble, problem.likelihood, empirical, *rest)
-        for x, *rest in model.pieces(problem.targets, problem.weights)
-    ]
-    assert len(pieces) == 3
-    assert pytest.approx(sum(piece.S for piece in pieces), rel=1e-12) == whole.S
-    assert problem_of("softmax").model.strips.chunk == 150  # logits of K classes take K times the room
+    rng = np.random.default_rng(0)
+    features = rng.standard_normal((20_000, 3))
+    labels = features[:, 0] + rng.logistic(size=20_000) > 0
+    long, short = (eb.Problem.create(features, labels, chunk=chunk) for chunk in (None, 500))
+    assert [rows.stop - rows.start for rows in long.model.strips.slices] == [20_000]
+    assert short.model.strips is short.model  # somebody wants to save memory
+    ensemble = eb.AffineEnsemble.factor(long.prior.whitened(60, rng))
+    one, other = (problem.moments(ensemble) for problem in (long, short))
+    assert np.abs(one.S - other.S).max() < 1e-12 * np.abs(one.S).max()
+    assert np.abs(one.g - other.g).max() < 1e-12 * np.abs(one.S).max()
+    classes = eb.Problem.create(features, np.digitize(features[:, 0], [-1, 1]))
+    assert classes.model.strips is classes.model  # logits of K classes take K times the room
 
 
 def test_sparse_features_give_the_same_sums():
