@@ -4,8 +4,8 @@ BLAS spreads a product over its threads, but what lies between products, the log
 So chunks are spread instead, each thread with a chunk and one BLAS thread of its own. Results come in the order of the
 chunks, so that sums do not depend on which thread was faster.
 
-BLAS's own threads do not go well with that: they wait for the next product by yielding, some twenty milliseconds long,
-and take the cores from the chunks meanwhile, or from other programs. So a whole step has one BLAS thread, and the small
+BLAS's own threads do not go well with that: they wait for the next product by yielding, for a tenth of a second, and
+take the cores from the chunks meanwhile, or from other programs. So a whole step has one BLAS thread, and the small
 products between the passes over data, `product`, are spread over the same threads as chunks are.
 """
 
@@ -28,6 +28,7 @@ Result = TypeVar("Result")
 
 NARROW = 1000  # parameters up to which BLAS has one thread in a step: decompositions gain little from more
 BLOCK = 128  # rows at least of a product that a thread takes
+WORTH = 2**22  # multiplications of a product from which it is worth several threads
 AHEAD = 2  # chunks a thread takes before they are added up; until then they are held
 
 
@@ -86,14 +87,15 @@ def _together(function: Callable[[Item], Result], items: Sequence[Item], workers
 def product(a: Any, b: Any) -> Any:
     """Return the matrix product a @ b, in numpy by blocks of rows on several threads.
 
-    The blocks depend on the number of rows alone, and so does every bit of the result.
+    The blocks depend on the shapes alone, and so does every bit of the result.
 
-    >>> a = np.ones((300, 2))
-    >>> bool(np.all(product(a, a.T) == 2))
+    >>> a = np.ones((300, 200))
+    >>> bool(np.all(product(a, a.T) == 200))
     True
     """
     blocks = min(a.shape[0] // BLOCK, 8)
-    if blocks < 2 or type(a) is not np.ndarray or type(b) is not np.ndarray:
+    numpy = type(a) is np.ndarray and type(b) is np.ndarray
+    if blocks < 2 or not numpy or a.size * b.shape[1] < WORTH:
         return a @ b
     bounds = [len(a) * i // blocks for i in range(blocks + 1)]
     out = np.empty((len(a), b.shape[1]), np.result_type(a, b))
