@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from enkbayes.arrays import Array, all_finite, namespace, symmetric
+from enkbayes.roots import inverse_root
 from enkbayes.threads import product
 
 
@@ -71,6 +72,11 @@ class Moments:
             raise Diverged("the moments of the ensemble are not finite")
         w, U = xp.linalg.eigh(symmetric(self.S))
         return xp.maximum(w, xp.zeros_like(w)), U
+
+    @cached_property
+    def near_root(self) -> Array | None:
+        """S^{-1/2} where S is near a multiple of the identity, None elsewhere: see `roots.py`."""
+        return inverse_root(self.S)
 
     @cached_property
     def residual(self) -> float:

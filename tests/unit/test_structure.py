@@ -11,6 +11,7 @@ ROOT = Path(eb.__file__).parent
 LAYERS = [
     "arrays",
     "threads",
+    "roots",
     "records",
     "containers",
     "gaussian",

@@ -158,7 +158,10 @@ def precision(step: Natural) -> Moments:
 
 def frame_map(new: Moments) -> tuple[Array, Array]:
     """Return the affine map (shift, root) to the precision F of `new`: shift -F^{-1} g, root F^{-1/2}."""
-    return affine_map(new, gain=lambda w: 1 / w, scale=lambda w: w**-0.5)
+    root = new.near_root
+    if root is None:
+        return affine_map(new, gain=lambda w: 1 / w, scale=lambda w: w**-0.5)
+    return -(root @ (root @ new.g)), root
 
 
 def worth_single(problem: Problem, ensemble: AffineEnsemble) -> bool:
@@ -279,7 +282,7 @@ def _next(point: Relaxation) -> tuple[Moments, bool]:
     step = accelerated_step(point)
     if step is not None:
         new = precision(step)
-        if all_finite(new.S) and float(new.spectrum[0][0]) > SMALLEST_PRECISION:
+        if all_finite(new.S) and (new.near_root is not None or float(new.spectrum[0][0]) > SMALLEST_PRECISION):
             return new, True
     return precision(point.force * point.tau), False
 
