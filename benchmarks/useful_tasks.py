@@ -35,7 +35,7 @@ from enkbayes.nets.image_training import image_tensor
 VERSION = 2  # of tasks and networks: results of another one do not count
 MEMBERS = 5
 SPLITS = 10  # of a seed, for small tasks
-HALVINGS = 5  # of the test rows of a seed, for image tasks
+HALVINGS = 3  # of the test rows of a seed, for image tasks
 CALIBRATION = 2_000  # at most, of the half that calibrates
 STRANGE = 1_000  # at most, of each kind
 BATCH = 250
