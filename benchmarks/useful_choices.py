@@ -22,9 +22,10 @@ import torch
 import useful_tasks
 from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax, softmax
+from threadpoolctl import threadpool_limits
 from useful_development import deer_horses
 from useful_methods import LastLayer, best_scale, logits
-from useful_tasks import TASKS, Data, Split
+from useful_tasks import TASKS, Data, Split, Task
 
 from enkbayes import metrics
 from enkbayes.calibration import Score, calibrate
@@ -121,6 +122,12 @@ def of_rules(split: Split, seed: int) -> tuple[dict[str, float], dict[str, float
     )
 
 
+def splits(task: Task) -> Iterator[Split]:
+    """Yield the first split of every seed."""
+    for seed in SEEDS:
+        yield next(task.splits(seed))
+
+
 def halvings(split: Split, count: int) -> Iterator[Split]:
     """Yield a split with its known rows halved anew."""
     known = Data(torch.cat([split.calibration.x, split.evaluation.x]), np.r_[split.calibration.y, split.evaluation.y])
@@ -143,13 +150,14 @@ def summary(rows: list[dict[str, float]]) -> dict[str, dict[str, float]]:
 
 def main() -> None:
     torch.set_num_threads(1)
+    threadpool_limits(1)
     warnings.simplefilter("ignore")
     useful_tasks.MEMBERS, useful_tasks.SPLITS = 1, 1
-    tasks = {task.name: (next(task.splits(seed)) for seed in SEEDS) for task in TASKS if not task.images}
+    tasks = {task.name: splits(task) for task in TASKS if not task.images}
     tasks["deer-horses"] = (part for member in (0, 1) for part in halvings(deer_horses(member), HALVINGS))
     found = {}
-    for name, splits in tasks.items():
-        figures = [(of_temperature(split), *of_rules(split, seed)) for seed, split in enumerate(splits, SEEDS.start)]
+    for name, parts in tasks.items():
+        figures = [(of_temperature(split), *of_rules(split, seed)) for seed, split in enumerate(parts, SEEDS.start)]
         temperature, nll, ece = (summary(list(rows)) for rows in zip(*figures, strict=True))
         found[name] = {
             "NLL by the prior of log T": temperature,

@@ -62,8 +62,8 @@ def bars(result: dict[str, Any]) -> list[dict[str, Any]]:
         for words, limit in least.items():
             short = limit - mean(WHOLE, name)
             rows.append(_bar(f"whole network, mean AUROC over tasks by {score}: below {words} by", short, 0))
-    for task in tasks:
-        ratio = figure(task, WHOLE, "cost") / figure(task, MANY, "cost")
+    costs = {task: figure(task, WHOLE, "cost") / figure(task, MANY, "cost") for task in tasks}
+    for task, ratio in {"mean over tasks": float(np.mean(list(costs.values()))), **costs}.items():
         rows.append(_bar(f"whole network, {task}: cost over that of five networks", ratio, 0.5))
     return rows
 

@@ -25,6 +25,9 @@ def test_the_page_of_usefulness_is_made_of_the_results():
         for name in ("usefulness", "useful_choices", "useful_scores")
     ]
     assert (ROOT / "docs/usefulness.md").read_text(encoding="utf-8") == useful_page.page(*found)
+    for result in found:  # no task has taken the figures of another
+        figures = [json.dumps(task) for task in result["tasks"].values()]
+        assert len(set(figures)) == len(figures)
 
 
 def test_a_ring_sends_less_of_each_number_the_more_processes_there_are():
