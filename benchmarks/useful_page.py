@@ -37,8 +37,9 @@ def bars(result: dict[str, Any]) -> list[dict[str, Any]]:
     """Return every bar with what was measured and whether it is met."""
     tasks = result["tasks"]
 
-    def figure(task: str, method: str, name: str) -> float:
-        return float(tasks[task]["methods"][method][name]["mean"])
+    def figure(task: str, method: str, name: str, beside: str | None = None) -> float:
+        methods = tasks[task]["methods"]
+        return float((methods[method] if beside is None else same_rows(methods, method, beside))[name]["mean"])
 
     rows = []
     for task in tasks:
@@ -52,7 +53,7 @@ def bars(result: dict[str, Any]) -> list[dict[str, Any]]:
         rows.append(_bar(f"default, {task}: accuracy lost at most .003", drop, 0.003))
 
     def mean(method: str, name: str) -> float:
-        return float(np.mean([figure(task, method, name) for task in tasks]))
+        return float(np.mean([figure(task, method, name, beside=WHOLE) for task in tasks]))
 
     least = {
         "trained network's + .02": mean(TRAINED, "AUROC") + 0.02,
@@ -66,6 +67,12 @@ def bars(result: dict[str, Any]) -> list[dict[str, Any]]:
     for task, ratio in {"mean over tasks": float(np.mean(list(costs.values()))), **costs}.items():
         rows.append(_bar(f"whole network, {task}: cost over that of five networks", ratio, 0.5))
     return rows
+
+
+def same_rows(methods: dict[str, Any], method: str, beside: str) -> dict[str, Any]:
+    """Return the figures of a method on the rows that another one has seen: all halvings, or the first alone."""
+    found: dict[str, Any] = methods[method]
+    return found["first"] if "first" in found and "first" not in methods[beside] else found
 
 
 def _bar(words: str, measured: float, limit: float) -> dict[str, Any]:
@@ -94,7 +101,7 @@ def page(result: dict[str, Any], choices: dict[str, Any], development: dict[str,
         0,
         (
             "confidence of the trained network",
-            [f"{t['methods'][TRAINED]['AUROC']['mean']:.3f}" for t in result["tasks"].values()],
+            [f"{same_rows(t['methods'], TRAINED, WHOLE)['AUROC']['mean']:.3f}" for t in result["tasks"].values()],
         ),
     )
     scores.append(
@@ -134,12 +141,12 @@ def chart(result: dict[str, Any], path: Path) -> None:
     for i, method in enumerate(methods):
         places = np.arange(len(tasks)) + (i - 1.5) * 0.2
         rows = [task["methods"][method] for task in tasks.values()]
-        scaled = [task["methods"][SCALED]["NLL"]["mean"] for task in tasks.values()]
+        scaled = [same_rows(task["methods"], SCALED, method)["NLL"]["mean"] for task in tasks.values()]
         gains = [row["NLL"]["mean"] / base - 1 for row, base in zip(rows, scaled, strict=True)]
         left.barh(places, np.clip(np.multiply(gains, 100), -60, 60), height=0.19, color=colours[method], label=method)
         right.barh(places, [row["AUROC, recommended"]["mean"] for row in rows], height=0.19, color=colours[method])
     right.plot(
-        [task["methods"][TRAINED]["AUROC"]["mean"] for task in tasks.values()],
+        [same_rows(task["methods"], TRAINED, WHOLE)["AUROC"]["mean"] for task in tasks.values()],
         np.arange(len(tasks)),
         "k|",
         markersize=26,

@@ -136,7 +136,8 @@ def run_task(task: Task, seed: int, methods: list[str], *, again: bool) -> None:
 def _keep(task: Task, seed: int, method: str, rows: list[dict[str, Any]]) -> None:
     path = kept(task, seed, method)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(averaged(rows)))
+    first = {"first": rows[0]} if task.images and len(rows) > 1 else {}  # the rows of methods that see one halving
+    path.write_text(json.dumps(averaged(rows) | first))
 
 
 def collected() -> dict[str, Any]:
