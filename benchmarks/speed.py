@@ -212,7 +212,7 @@ def paper_scheme(peers: Peers, folder: Path, repetitions: int) -> list[dict[str,
         slow = fit(problem, eb.TrotterSampler(ds=1e-2, max_steps=2_300, tol=0.0), 600)
         trotter = time.perf_counter() - started
     fast = fit(problem, eb.Equilibrium(tol=1e-3), 600)
-    truth = peers.ask("nuts", data, warmup=500, draws=4_000, chains=1, method="sequential", whitened=True)
+    truth = peers.ask("nuts", data, warmup=500, draws=20_000, chains=1, method="sequential", whitened=True)
     figures = {"NUTS": {"seconds": truth["seconds"], "draws": truth["draws"]}}
     for name, posterior in (("Equilibrium", fast), ("Trotter", slow)):
         variance = np.sum((test @ posterior.ensemble.basis) ** 2, axis=1)

@@ -88,8 +88,12 @@ def page(result: dict[str, Any], choices: dict[str, Any], development: dict[str,
             (method, [_cell(figures[name], style) for name, style in COLUMNS])
             for method, figures in task["methods"].items()
         ]
-        ours, scaled = (task["methods"][method] for method in (OURS, SCALED))
-        paired = {name: _paired(np.subtract(ours[name]["seeds"], scaled[name]["seeds"])) for name in ("NLL", "ECE")}
+        ours = task["methods"][OURS]
+        paired = {
+            f"{name} less {words}": _paired(np.subtract(ours[name]["seeds"], task["methods"][other][name]["seeds"]))
+            for words, other in (("temperature scaling's", SCALED), ("Laplace's", LAPLACE))
+            for name in ("NLL", "ECE")
+        }
         notes = [f"seed {seed}: {note}" for seed, note in zip(result["seeds"], ours["note"], strict=True)]
         tables.append({"words": task["words"], "rows": rows, "paired": paired, "notes": notes})
     names = list(dict.fromkeys(n for t in result["tasks"].values() for n in t["methods"][WHOLE]["scores"]))
