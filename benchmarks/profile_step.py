@@ -134,6 +134,13 @@ def spectra() -> Iterator[None]:
 
 
 @contextmanager
+def roots_of_spectra() -> Iterator[None]:
+    """Take the root of every step from an eigendecomposition."""
+    with patch.object(Moments, "near_root", None):
+        yield
+
+
+@contextmanager
 def mixture() -> Iterator[None]:
     """Take Gaussian expectations by the scale mixture, however narrow the logits."""
     with patch.object(expectations, "NARROW", -1.0):
@@ -151,6 +158,7 @@ VARIANTS: dict[str, Callable[[], Any]] = {
     "logits of the basis, in float64": in_the_basis,
     "scipy's expit": expit,
     "eigendecompositions for residual and determinant": spectra,
+    "eigendecompositions for all roots": roots_of_spectra,
     "scale mixture for narrow logits": mixture,
 }
 
@@ -195,6 +203,7 @@ def idle_caller() -> Iterator[None]:
 
 STEPS: dict[str, Callable[[], Any]] = {
     "everything": everything,
+    "eigendecompositions for all roots": roots_of_spectra,
     "small products by BLAS's own threads": threads_of_blas,
     "fresh memory for logits": fresh_memory,
     "4,096 rows at a time": short_strips,
