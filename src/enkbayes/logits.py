@@ -71,7 +71,7 @@ class _Seen:
     ) -> Averages:
         """Return what each row adds, so few rows at a time that their logits stay in the cache.
 
-        In numpy they all take the same memory: fresh pages can cost more than the products that fill them.
+        In numpy they all take the same memory: fresh pages may cost more than the products that fill them.
         """
         xp = namespace(self.mean)
         width = (self.map.outputs or 1) * max(self.columns.shape[1], self.basis.shape[1])
