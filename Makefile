@@ -38,6 +38,7 @@ bench-speed: .venv/.test .venv-peers/.ready  # the ratios to other libraries alo
 
 bench-usefulness: .venv/.test  # networks are trained once and kept; a run that is stopped goes on
 	$(BIN)/python benchmarks/useful_choices.py
+	$(BIN)/python benchmarks/useful_scores.py
 	$(BIN)/python benchmarks/usefulness.py
 
 clean:

@@ -76,7 +76,7 @@ class _Seen:
         xp = namespace(self.mean)
         width = (self.map.outputs or 1) * max(self.columns.shape[1], self.basis.shape[1])
         most = min(int(features.shape[0]), max(64, CACHED // max(width, NARROW)))
-        room = np.empty(most * width, self.mean.dtype) if type(features) is np.ndarray else None
+        room = np.empty(most * width, self.mean.dtype) if isinstance(features, np.ndarray) else None
         parts = [
             expectation.by_datum(
                 likelihood,
@@ -154,8 +154,8 @@ class LinearLogits:
 
     @property
     def in_memory(self) -> bool:
-        """Whether all features are there at once, as a numpy array."""
-        return type(self) is LinearLogits and type(self.features) is np.ndarray
+        """Whether all features are there at once, as a numpy array, perhaps that of a mapped file."""
+        return type(self) is LinearLogits and isinstance(self.features, np.ndarray)
 
     def pieces(self, targets: Array | None, weights: Array | None) -> Iterator[Piece]:
         """Yield all data once, `chunk` rows at a time."""
@@ -166,7 +166,7 @@ class LinearLogits:
     def _in_single(self) -> LinearLogits:
         """The same logits to take products in float32 of: with features in float32 where they are worth keeping."""
         x = self.features
-        if not (self.in_memory and x.dtype == np.float64 and x.size <= HELD):
+        if not (self.in_memory and type(x) is np.ndarray and x.dtype == np.float64 and x.size <= HELD):
             return self
         copy = np.empty(x.shape, np.float32)
         list(in_threads(lambda rows: np.copyto(copy[rows], x[rows], casting="same_kind"), list(self.strips.slices)))

@@ -77,6 +77,21 @@ def test_narrow_features_are_read_in_longer_strips_with_the_same_sums():
     assert classes.model.strips is classes.model  # logits of K classes take K times the room
 
 
+def test_features_of_a_mapped_file_go_the_same_way(tmp_path):
+    features = np.random.default_rng(0).standard_normal((300, 4))
+    np.save(tmp_path / "x.npy", features)
+    mapped, plain = (
+        eb.Problem.create(x, features[:, 0] > 0) for x in (np.load(tmp_path / "x.npy", mmap_mode="r"), features)
+    )
+    assert isinstance(mapped.model.features, np.memmap)
+    assert mapped.model.in_memory
+    ensemble = eb.AffineEnsemble.factor(plain.prior.whitened(30, np.random.default_rng(1)))
+    for single in (True, False):
+        one, other = (problem.moments(ensemble, single=single) for problem in (mapped, plain))
+        assert np.array_equal(one.S, other.S)
+        assert type(one.S) is np.ndarray
+
+
 def test_sparse_features_give_the_same_sums():
     features = scipy.sparse.random(200, 6, density=0.4, random_state=0, format="csr")
     labels = np.arange(200) % 2
