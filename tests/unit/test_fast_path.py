@@ -7,6 +7,7 @@ import pytest
 import scipy.sparse
 
 import enkbayes as eb
+from enkbayes import logits
 from enkbayes.arrays import logistic_averages
 from enkbayes.expectations import Expectation, closure, empirical
 from enkbayes.logits import LinearLogits
@@ -30,7 +31,11 @@ def problem_of(kind, N=400, D=5, seed=0):
 
 @pytest.mark.parametrize("kind", ["binary", "softmax", "normal"])
 @pytest.mark.parametrize("expectation", [empirical, closure, Expectation(0.3)], ids=repr)
-def test_sums_in_the_parameters_are_those_in_the_basis(kind, expectation):
+@pytest.mark.parametrize(
+    "cached", [1, 2**20]
+)  # so that a piece is averaged in several parts, in one memory, or at once
+def test_sums_in_the_parameters_are_those_in_the_basis(kind, expectation, cached, monkeypatch):
+    monkeypatch.setattr(logits, "CACHED", cached)
     problem = problem_of(kind)
     ensemble = eb.AffineEnsemble.factor(problem.prior.whitened(60, np.random.default_rng(1)) * 0.3)
     fast = problem.moments(ensemble, expectation)
