@@ -1,6 +1,7 @@
 """The benchmark of usefulness: data that never touch, figures that are what they are called, a page of the results."""
 
 import json
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -86,4 +87,22 @@ def test_bars_are_decided_by_the_figures():
     assert not met["default, t: NLL at most temperature scaling's"]
     assert met["default, t: ECE at most temperature scaling's + .005"]
     assert not met["whole network, t: cost over that of five networks"]
-    assert sum(not value for value in met.values()) == 4  # two of NLL, the cost, and confidence that gains nothing
+    assert not met["whole network, mean over tasks: cost over that of five networks"]
+    assert sum(not value for value in met.values()) == 5  # two of NLL, two of cost, and confidence that gains nothing
+
+
+def test_methods_that_saw_one_halving_are_compared_on_that_one():
+    methods = {"often": {"NLL": 0.5, "first": {"NLL": 0.4}}, "always": {"NLL": 0.6, "first": {"NLL": 0.7}}, "once": {}}
+    assert useful_page.same_rows(methods, "often", "once") == {"NLL": 0.4}
+    assert useful_page.same_rows(methods, "often", "always")["NLL"] == 0.5
+    assert useful_page.same_rows(methods, "once", "often") == {}
+
+
+def test_the_first_halving_of_images_is_kept_beside_the_mean(tmp_path, monkeypatch):
+    monkeypatch.setenv("ENKBAYES_DATA", str(tmp_path))
+    task = replace(WINE, images=True)
+    usefulness._keep(task, 0, "some", [{"NLL": 0.2, "note": "a"}, {"NLL": 0.4, "note": "a"}])
+    found = json.loads(usefulness.kept(task, 0, "some").read_text())
+    assert found == {"NLL": pytest.approx(0.3), "note": "a", "first": {"NLL": 0.2, "note": "a"}}
+    usefulness._keep(task, 0, "some", [{"NLL": 0.2, "note": "a"}])
+    assert "first" not in json.loads(usefulness.kept(task, 0, "some").read_text())
