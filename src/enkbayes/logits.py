@@ -149,8 +149,13 @@ class LinearLogits:
         shorter than usual stay as short as somebody wants them.
         """
         rows = STRIP // max(self.map.features, 1)
-        longer = CHUNK <= self.chunk < rows and self.in_memory and self.map.outputs is None
+        longer = CHUNK <= self.chunk < rows and self.in_numpy and self.map.outputs is None
         return replace(self, chunk=rows) if longer else self
+
+    @property
+    def in_numpy(self) -> bool:
+        """Whether pieces are numpy arrays."""
+        return self.in_memory
 
     @property
     def in_memory(self) -> bool:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
+import scipy.sparse
 
 from enkbayes.arrays import Array, all_finite, anchor, floating, like, namespace
 from enkbayes.gaussian import Gaussian
@@ -35,14 +36,19 @@ class StreamedLogits(LinearLogits):
     classes: Any
     reference: Array
 
+    @property
+    def in_numpy(self) -> bool:
+        """Whether pieces are numpy arrays."""
+        return isinstance(self.reference, np.ndarray)
+
     def pieces(self, targets: Array | None, weights: Array | None) -> Iterator[Piece]:
-        """Yield all data once; targets and weights come with the features."""
+        """Yield all data once, cut where rows in memory are cut, so that sums are the same to the last bit; targets and
+        weights come with the features.
+        """
         seen = 0
-        for features, labels, counts in _parts(self.source):
-            for rows in range(0, len(labels), self.chunk):
-                some = slice(rows, rows + self.chunk)
-                numbers = _targets(labels[some], self.classes, self.map.outputs, self.reference)
-                yield features[some, :], numbers, None if counts is None else like(counts[some], self.reference)
+        for features, labels, counts in _cut(_parts(self.source), (rows.stop - rows.start for rows in self.slices)):
+            numbers = _targets(labels, self.classes, self.map.outputs, self.reference)
+            yield features, numbers, None if counts is None else like(counts, self.reference)
             seen += len(labels)
         if seen != self.size:
             raise ValueError(
@@ -194,7 +200,49 @@ def _npy_pieces(file: IO[bytes], name: str, labels: Any, chunk: int) -> Iterator
         yield np.frombuffer(data, dtype=dtype).reshape(-1, shape[1]), np.asarray(labels[begin : begin + count])
 
 
-def _parts(source: Iterable[Any]) -> Iterator[tuple[Array, Any, Any]]:
+Part = tuple[Array, Any, Any]
+"""Features, labels and weights (or None) of some rows."""
+
+
+def _cut(parts: Iterable[Part], lengths: Iterable[int]) -> Iterator[Part]:
+    """Yield the rows of all parts in pieces of these lengths; where no length is left, as they come.
+
+    >>> rows = np.arange(10.0)[:, None]
+    >>> parts = [(rows[:4], np.arange(4), None), (rows[4:], np.arange(4, 10), None)]
+    >>> [labels.tolist() for _, labels, _ in _cut(parts, [3, 3])]
+    [[0, 1, 2], [3, 4, 5], [6, 7, 8, 9]]
+    """
+    wanted, held, have = iter(lengths), [], 0
+    want = next(wanted, None)
+    for part in parts:
+        begin, count = 0, len(part[1])
+        while begin < count:
+            end = count if want is None else min(count, begin + want - have)
+            held.append(_some(part, begin, end))
+            have, begin = have + end - begin, end
+            if want is None or have == want:
+                yield _joined(held)
+                want, held, have = next(wanted, None), [], 0
+    if held:
+        yield _joined(held)
+
+
+def _some(part: Part, begin: int, end: int) -> Part:
+    features, labels, counts = part
+    return features[begin:end, :], labels[begin:end], None if counts is None else counts[begin:end]
+
+
+def _joined(parts: list[Part]) -> Part:
+    if len(parts) == 1:
+        return parts[0]
+    features, labels, counts = zip(*parts, strict=True)
+    stack = scipy.sparse.vstack if scipy.sparse.issparse(features[0]) else namespace(*features).concat
+    plain = all(some is None for some in counts)
+    ones = [np.ones(len(y)) if some is None else some for y, some in zip(labels, counts, strict=True)]
+    return stack(features), np.concatenate(labels), None if plain else np.concatenate(ones)
+
+
+def _parts(source: Iterable[Any]) -> Iterator[Part]:
     """Yield features, labels and weights (or None) of every piece that has rows."""
     for number, piece in enumerate(source):
         if not isinstance(piece, tuple | list) or len(piece) not in (2, 3):

@@ -1,5 +1,7 @@
 """Rows that are read in pieces give what rows in memory give."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -187,3 +189,24 @@ def test_npy_of_another_shape_is_refused(tmp_path):
     np.save(tmp_path / "x.npy", np.asfortranarray(FEATURES))
     with pytest.raises(ValueError, match="by columns; expected numbers"):
         stream(NpyRows(tmp_path / "x.npy", LABELS))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_stream_is_cut_as_rows_in_memory_are_and_gives_the_same_bits(dtype):
+    rng = np.random.default_rng(0)
+    features = rng.standard_normal((20_000, 60)).astype(dtype)  # large enough for even parts and longer strips
+    labels = features[:, 0] + rng.logistic(size=20_000) > 0
+    bounds = [0, 100, 7_000, 7_001, 15_000, 20_000]
+    parts = [(features[a:b], labels[a:b]) for a, b in pairwise(bounds)]
+    memory, streamed = eb.Problem.create(features, labels, 2.0), stream(parts, 2.0)
+    one, other = (eb.run(problem, eb.Equilibrium(tol=1e-4), particles=100) for problem in (memory, streamed))
+    assert np.array_equal(one.theta, other.theta)
+
+
+def test_weights_of_some_parts_are_one_in_the_others():
+    rng = np.random.default_rng(0)
+    features, labels, weights = rng.standard_normal((60, 2)), np.arange(60) % 2, rng.uniform(0.5, 2, 60)
+    weights[:20] = 1.0
+    parts = [(features[:20], labels[:20]), (features[20:], labels[20:], weights[20:])]
+    memory, streamed = eb.Problem.create(features, labels, weights=weights), stream(parts)
+    assert eb.run(streamed).mean == pytest.approx(eb.run(memory).mean, abs=1e-10)
