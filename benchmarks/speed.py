@@ -36,6 +36,7 @@ from threadpoolctl import threadpool_limits
 import enkbayes as eb
 from enkbayes.datasets.plane import Plane, last_layer_features
 from enkbayes.expectations import Expectation
+from enkbayes.row_logits import WIDE
 from enkbayes.samplers.relaxation import evaluate, try_step
 
 RESULTS = Path(__file__).parent / "results"
@@ -303,12 +304,15 @@ def one_step(_: Peers, __: Path, repetitions: int) -> list[dict[str, Any]]:
 
 
 def _products(problem, ensemble, dtype, *, keep: bool) -> Callable[[], None]:
-    """Return the matrix products of one step: logits, curvature, and the small ones of the basis. With `keep` the
-    logits of all strips go into the same memory, which then is no part of their time.
+    """Return the matrix products of one step: logits (half of them, where pairs mean +- x need no more), curvature,
+    and the small ones of the basis. With `keep` the logits of all strips go into the same memory, which then is no part
+    of their time.
     """
     features = np.ascontiguousarray(problem.model.features, dtype=dtype)
-    columns = np.ascontiguousarray(ensemble.theta.T, dtype=dtype)
     basis, points = ensemble.basis, ensemble.points
+    if features.shape[1] >= WIDE and ensemble.half is not None:
+        points = ensemble.half
+    columns = np.ascontiguousarray(basis @ points.T, dtype=dtype)
     slices = list(problem.model.strips.slices)
     room = np.zeros((max(rows.stop - rows.start for rows in slices), len(points)), dtype) if keep else None
 

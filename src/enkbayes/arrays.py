@@ -93,6 +93,11 @@ def even_slices(size: int, chunk: int, parts: int) -> Iterator[slice]:
     return row_slices(size, -(-size // count))
 
 
+def part_of(x: Array | None, rows: slice) -> Any:
+    """Return some rows of targets or weights, or None where there are none."""
+    return None if x is None else x[rows]
+
+
 def take_rows(x: Array, rows: np.ndarray[Any, Any]) -> Array:
     """Return some rows of an array or sparse matrix, chosen by a numpy array of row numbers."""
     if scipy.sparse.issparse(x) or isinstance(x, np.ndarray):

@@ -103,6 +103,19 @@ class AffineEnsemble:
         inside = self.mean + product(self.points, self.basis.mT)
         return inside if self.complement is None else inside + self.complement.draws(self.basis, self.size)
 
+    @cached_property
+    def half(self) -> Array | None:
+        """Half of the points, (J / 2, r), where the others are their mirror images, -x for every x; None elsewhere.
+
+        >>> import numpy as np
+        >>> AffineEnsemble(np.zeros(1), np.eye(1), np.asarray([[1.0], [2.0], [-1.0], [-2.0]])).half.tolist()
+        [[1.0], [2.0]]
+        """
+        n = self.size // 2
+        first, second = self.points[:n, :], self.points[n:, :]
+        mirrored = 2 * n == self.size and self.complement is None and bool(namespace(first).all(second == -first))
+        return first if mirrored else None
+
     @property
     def cov(self) -> Array:
         """P = basis basis' (P, P), and the complement's part."""

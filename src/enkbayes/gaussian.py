@@ -16,22 +16,27 @@ def standard_points(size: int, dim: int, rng: np.random.Generator) -> np.ndarray
     """Return `size` standard normal points (size, dim) with zero mean and, when size > dim, exactly identity second
     moment.
 
-    With size <= dim the second moment cannot be the identity; then the points are centred draws, rescaled so that it is
-    the identity on average.
+    An even number of points, enough for it, comes in pairs x, -x: no odd moment is left to chance, which halves what an
+    equilibrium owes to the choice of its particles, and one product gives the logits of both. With size <= dim the
+    second moment cannot be the identity; then the points are centred draws, rescaled so that it is the identity on
+    average.
 
     >>> x = standard_points(50, 3, np.random.default_rng(0))
-    >>> bool(np.allclose(x.T @ x / 50, np.eye(3)) and np.allclose(x.mean(0), 0))
+    >>> bool(np.allclose(x.T @ x / 50, np.eye(3)) and np.all(x[25:] == -x[:25]))
     True
     """
+    if size % 2 == 0 and size >= 2 * dim:
+        half = _orthonormal(rng.standard_normal((size // 2, dim)))
+        return np.concatenate([half, -half])
     x = rng.standard_normal((size, dim))
     x = x - x.mean(axis=0)
-    if size > 2 * dim:  # x (x'x)^{-1/2}, the same by a smaller decomposition
-        w, U = np.linalg.eigh(x.T @ x / size)
-        return np.asarray(x @ ((U / np.sqrt(w)) @ U.T))
-    if size > dim:
-        u, _, vt = np.linalg.svd(x, full_matrices=False)
-        return np.asarray(math.sqrt(size) * (u @ vt))
-    return np.asarray(x * math.sqrt(size / (size - 1)))
+    return _orthonormal(x) if size > dim else np.asarray(x * math.sqrt(size / (size - 1)))
+
+
+def _orthonormal(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return x R (n, dim) with second moment x'x / n the identity; of normal draws no direction is preferred."""
+    q, r = np.linalg.qr(x)
+    return np.asarray(math.sqrt(len(x)) * (q * np.sign(np.diagonal(r))))
 
 
 @dataclass(frozen=True, eq=False)

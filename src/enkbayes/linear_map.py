@@ -25,15 +25,15 @@ class LinearMap:
         """The number of parameters P."""
         return (self.features + self.intercept) * (self.outputs or 1)
 
-    def project(self, features: Array, columns: Array, room: Array | None = None) -> Array:
+    def project(self, features: Array, columns: Array, out: Array | None = None) -> Array:
         """Return the logits of each column of (P, c), for each row of features (n, D): (n, c), or (n, K, c) for K
-        outputs; in numpy's memory `room` (at least n K c,), if it is given.
+        outputs; in the memory of `out` (n, K c), if it is given.
         """
         xp = namespace(columns)
         n, K, c = features.shape[0], self.outputs or 1, columns.shape[1]
         matrix = xp.reshape(columns, (self.features + self.intercept, K * c))
         weights = matrix[: self.features, :]
-        logits = features @ weights if room is None else xp.matmul(features, weights, out=_shaped(room, n, K * c))
+        logits = features @ weights if out is None else xp.matmul(features, weights, out=out)
         if self.intercept:
             logits += matrix[self.features, :]
         return logits if self.outputs is None else xp.reshape(logits, (n, K, c))
@@ -87,7 +87,3 @@ class LinearMap:
         if ensemble.complement is None:
             return mean_logits, V
         return mean_logits, namespace(V).concat([V, ensemble.complement.logit_columns(features, V)], axis=-1)
-
-
-def _shaped(room: Array, rows: int, columns: int) -> Array:
-    return room[: rows * columns].reshape(rows, columns)

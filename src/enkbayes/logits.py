@@ -11,31 +11,26 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 import scipy.sparse
 
-from enkbayes.arrays import Array, even_slices, like, namespace, row_slices, sum_dtype, take_rows
+from enkbayes.arrays import Array, even_slices, like, namespace, part_of, row_slices, sum_dtype, take_rows
 from enkbayes.ensemble import AffineEnsemble
-from enkbayes.expectations import Averages, Expectation
+from enkbayes.expectations import Expectation
 from enkbayes.likelihoods import Likelihood
 from enkbayes.linear_map import LinearMap
 from enkbayes.moments import Moments, Sums
+from enkbayes.row_logits import RowLogits
 from enkbayes.threads import in_threads
 
 Piece = tuple[Array, Any, Any]
 """Features (n, D), targets (n,) and weights (n,) or None of some rows."""
 
-SHARED, PARTS = 2**20, 4  # entries from which features are cut into a multiple of so many parts
+SHARED, PARTS = 2**18, 4  # entries from which features are cut into a multiple of so many parts
 THREADED = 3e7  # multiplications of a pass from which it is worth several threads
 CHUNK = 4096  # rows of a piece, unless told
 STRIP = 2**20  # entries of features that a thread takes at a time where it holds few logits: shorter strips wait more
-CACHED = 2**20  # logits of particles that are averaged at a time: 4 MB in float32, so that they stay in the cache
-NARROW = 128  # logits of a row at least that are counted, for the Gaussian rule has some of its own
 HELD = 2**24  # entries up to which features in memory are kept in float32 as well, instead of cast in every step
 
 Sum = TypeVar("Sum", bound=Any)
 """Something that pieces of the data add to."""
-
-
-def _rows(x: Array | None, rows: slice) -> Any:
-    return None if x is None else x[rows]
 
 
 @dataclass(frozen=True)
@@ -53,55 +48,6 @@ class Elsewhere:
 
     def __array_namespace__(self, **_: Any) -> Any:
         raise ValueError(self.why)
-
-
-@dataclass(frozen=True, eq=False)
-class _Seen:
-    """An ensemble as rows of features see it: particles' columns (P, J), mean (P,) and basis (P, r)."""
-
-    map: LinearMap
-    columns: Array
-    mean: Array
-    basis: Array
-    features: Any = None
-    room: Any = None
-
-    def averages(
-        self, expectation: Expectation, likelihood: Likelihood, features: Array, targets: Array, weights: Array | None
-    ) -> Averages:
-        """Return what each row adds, so few rows at a time that their logits stay in the cache.
-
-        In numpy they all take the same memory: fresh pages may cost more than the products that fill them.
-        """
-        xp = namespace(self.mean)
-        width = (self.map.outputs or 1) * max(self.columns.shape[1], self.basis.shape[1])
-        most = min(int(features.shape[0]), max(64, CACHED // max(width, NARROW)))
-        room = np.empty(most * width, self.mean.dtype) if isinstance(features, np.ndarray) else None
-        parts = [
-            expectation.by_datum(
-                likelihood,
-                replace(self, features=features[rows, :], room=room),
-                _rows(targets, rows),
-                _rows(weights, rows),
-            )
-            for rows in list(row_slices(int(features.shape[0]), max(most, 1))) or [slice(0)]
-        ]
-        loss, slope, curvature = (xp.concat(x) if len(x) > 1 else x[0] for x in zip(*parts, strict=True))
-        return loss, slope, curvature
-
-    @property
-    def particles(self) -> Array:
-        """The logits of every particle, (n, J) or (n, J, K)."""
-        logits = self.map.project(self.features, self.columns, self.room)
-        return logits if self.map.outputs is None else logits.mT
-
-    @property
-    def gaussian(self) -> tuple[Array, Array]:
-        """Mean and covariance of the logits."""
-        xp = namespace(self.mean)
-        mean_logits = self.map.project(self.features, self.mean[:, None])[..., 0]
-        V = self.map.project(self.features, self.basis, self.room)
-        return mean_logits, xp.vecdot(V, V) if self.map.outputs is None else xp.matmul(V, V.mT)
 
 
 def _cast(x: Any, reference: Array) -> Any:
@@ -165,7 +111,7 @@ class LinearLogits:
     def pieces(self, targets: Array | None, weights: Array | None) -> Iterator[Piece]:
         """Yield all data once, `chunk` rows at a time."""
         for rows in self.slices:
-            yield self.features[rows, :], _rows(targets, rows), _rows(weights, rows)
+            yield self.features[rows, :], part_of(targets, rows), part_of(weights, rows)
 
     @cached_property
     def _in_single(self) -> LinearLogits:
@@ -214,7 +160,7 @@ class LinearLogits:
         """Return E[Psi], E[grad Psi] (P,) and E[Hess Psi] (P, P), for an ensemble that spans all directions."""
         precise, wide = ensemble.mean, sum_dtype(ensemble.mean)
         rough = namespace(precise).astype(precise[:0], namespace(precise).float32) if single else precise[:0]
-        seen = _Seen(self.map, like(ensemble.theta.mT, rough), like(ensemble.mean, rough), like(ensemble.basis, rough))
+        seen = RowLogits.of(self.map, ensemble, rough)
 
         def part(piece: Piece) -> Sums:
             features, *observed = (_cast(x, rough) for x in piece)

@@ -56,7 +56,7 @@ def test_where_a_finite_ensemble_cycles_it_settles_with_the_closure(name):
 @pytest.mark.parametrize("name", ["T1", "T2", "T3", "T5"])
 def test_elsewhere_the_residual_of_its_own_averages_vanishes(name):
     problem = method_problem(name)
-    posterior = eb.run(problem, eb.Equilibrium(), particles=100)
+    posterior = eb.run(problem, eb.Equilibrium(), particles=150)
     assert posterior.info.blend == 0
     assert problem.potential_moments(posterior.ensemble, Expectation(0.0)).residual < 1e-6
 

@@ -22,6 +22,7 @@ LAYERS = [
     "expectations",
     "likelihoods",
     "linear_map",
+    "row_logits",
     "logits",
     "nonlinear_logits",
     "labels",
