@@ -25,16 +25,16 @@ from unittest.mock import patch
 
 import numpy as np
 import scipy.special
-from speed import PRIOR, logistic, network, seconds, side_by_side, white
+from sides import PRIOR, logistic, network, seconds, side_by_side, white
 from threadpoolctl import threadpool_limits
 
 import enkbayes as eb
-from enkbayes import expectations, logits, threads
+from enkbayes import expectations, logits, row_logits, threads
 from enkbayes.expectations import Expectation
 from enkbayes.likelihoods import bernoulli
-from enkbayes.linear_map import LinearMap
 from enkbayes.logits import LinearLogits
 from enkbayes.moments import Moments
+from enkbayes.row_logits import RowLogits
 from enkbayes.samplers import equilibrium, newton, relaxation
 from enkbayes.samplers.equilibrium import Equilibrium
 
@@ -141,6 +141,13 @@ def roots_of_spectra() -> Iterator[None]:
 
 
 @contextmanager
+def particle_by_particle() -> Iterator[None]:
+    """Take the logits of mean + x and mean - x by a product each."""
+    with patch.object(row_logits, "WIDE", np.inf):
+        yield
+
+
+@contextmanager
 def mixture() -> Iterator[None]:
     """Take Gaussian expectations by the scale mixture, however narrow the logits."""
     with patch.object(expectations, "NARROW", -1.0):
@@ -160,6 +167,7 @@ VARIANTS: dict[str, Callable[[], Any]] = {
     "eigendecompositions for residual and determinant": spectra,
     "eigendecompositions for all roots": roots_of_spectra,
     "scale mixture for narrow logits": mixture,
+    "a product for each particle of a pair": particle_by_particle,
 }
 
 
@@ -173,12 +181,7 @@ def threads_of_blas() -> Iterator[None]:
 @contextmanager
 def fresh_memory() -> Iterator[None]:
     """Take new memory for the logits of every few rows."""
-    project = LinearMap.project
-
-    def anew(self: LinearMap, features: Any, columns: Any, _: Any = None) -> Any:
-        return project(self, features, columns)
-
-    with patch.object(LinearMap, "project", anew):
+    with patch.object(RowLogits, "_shaped", lambda *_: None):
         yield
 
 
@@ -208,6 +211,7 @@ STEPS: dict[str, Callable[[], Any]] = {
     "fresh memory for logits": fresh_memory,
     "4,096 rows at a time": short_strips,
     "the caller only waits": idle_caller,
+    "a product for each particle of a pair": particle_by_particle,
 }
 
 

@@ -3,14 +3,8 @@
     make bench-speed               # creates .venv-peers, runs this, writes benchmarks/results/speed.json and .png
     python benchmarks/speed.py --peers PYTHON [--only step,predict]
 
-Times stand for nothing by themselves on a shared machine; ratios of medians do, of repetitions that take turns. Threads
-of BLAS wait for more work, and take a core, for a tenth of a second after theirs is done, and threads that were asleep
-take some milliseconds to find a core of their own; so before each turn there is a pause, and then the same work for a
-tenth of a second, not timed. Each side gets the number of BLAS threads (1 or 2) with which it is faster. Peers run in
-an environment of their own, see speed_peers.py.
-
-Two kinds of features: "network" are 256 rectified mixtures of 64 factors, correlated as the last layer of a network is;
-"white" are independent normal numbers, the easiest case there is for a gradient method.
+Times stand for nothing by themselves on a shared machine; ratios of medians do, of repetitions that take turns; see
+sides.py. Peers run in an environment of their own, see speed_peers.py.
 """
 
 from __future__ import annotations
@@ -22,7 +16,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -30,6 +23,7 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
+from sides import PRIOR, Peers, fit, logistic, network, seconds, side_by_side, white
 from sklearn.datasets import make_moons
 from threadpoolctl import threadpool_limits
 
@@ -40,92 +34,10 @@ from enkbayes.row_logits import WIDE
 from enkbayes.samplers.relaxation import evaluate, try_step
 
 RESULTS = Path(__file__).parent / "results"
-PRIOR = 2.0
 STEP_SIZES = [(10_000, 256, 600), (100_000, 64, 200), (20_000, 128, 300), (4_000, 512, 1_200), (200_000, 20, 100)]
 STEP_SIZES += [(100_000, 10, 100), (2_000, 200, 300)]  # the ends: hardly any features, hardly more rows than features
-PAUSE = 0.25  # seconds, for threads of the side before to go to sleep
-WARM = 0.1  # seconds of work before the work that is timed
 STEP_BAR, PREDICT_BAR = 1.6, 1.5
 PARTS = ("image", "paper", "toy", "step", "rows", "predict")
-
-
-def logistic(features, seed: int, strength: float = 3.0):
-    """Return labels drawn from a logistic model of centred features."""
-    rng = np.random.default_rng((seed, 1))
-    centred = features - features.mean(axis=0)
-    truth = rng.standard_normal(features.shape[1]) * strength / np.sqrt(features.shape[1])
-    return (rng.random(len(features)) < 0.5 + 0.5 * np.tanh(centred @ truth / 2)).astype(int)
-
-
-def white(N: int, D: int, seed: int = 0):
-    return np.random.default_rng(seed).standard_normal((N, D))
-
-
-def network(N: int, D: int, seed: int = 0):
-    rng = np.random.default_rng(seed)
-    mixing = rng.standard_normal((64, D)) / 8
-    return np.maximum(rng.standard_normal((N, 64)) @ mixing + 0.3 * rng.standard_normal((N, D)), 0)
-
-
-class Peers:
-    """The process of the peers."""
-
-    def __init__(self, python: str) -> None:
-        self.python = python
-        script = str(Path(__file__).with_name("speed_peers.py"))
-        self.process = subprocess.Popen(
-            [python, script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-        )
-
-    def ask(self, what: str, data: Path | None = None, **settings: Any) -> dict[str, Any]:
-        """Return the answer to one request."""
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        request = (
-            {"do": what, **settings} if data is None else {"do": what, "data": str(data), "prior": PRIOR, **settings}
-        )
-        self.process.stdin.write(json.dumps(request) + "\n")
-        self.process.stdin.flush()
-        line = self.process.stdout.readline()
-        if not line:
-            raise RuntimeError(
-                f"the peers ended at {what}; run `{self.process.args[0]} benchmarks/speed_peers.py` to see why"
-            )
-        answer: dict[str, Any] = json.loads(line)
-        return answer
-
-
-def seconds(work: Callable[[], Any], threads: int = 1) -> float:
-    """Return how long a piece of work takes with so many BLAS threads."""
-    with threadpool_limits(threads):
-        started = time.perf_counter()
-        work()
-        return time.perf_counter() - started
-
-
-def side_by_side(sides: dict[str, Callable[[int], float]], repetitions: int) -> dict[str, Any]:
-    """Return the median of every side, each with the better number of threads; sides take turns."""
-    times: dict[str, dict[int, list[float]]] = {name: {1: [], 2: []} for name in sides}
-    for _ in range(repetitions):
-        for name, work in sides.items():
-            for threads in (1, 2):
-                time.sleep(PAUSE)
-                begun = time.perf_counter()
-                while time.perf_counter() < begun + WARM:
-                    work(threads)
-                times[name][threads].append(work(threads))
-    result = {}
-    for name, by_threads in times.items():
-        medians = {threads: float(np.median(values)) for threads, values in by_threads.items()}
-        best = min(medians, key=lambda threads: medians[threads])
-        result[name] = {"seconds": medians[best], "threads": best}
-    return result
-
-
-def fit(problem, sampler, particles: int) -> eb.Posterior:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # 2,300 steps of the paper's scheme do not meet its stopping rule
-        return eb.run(problem, sampler, particles=particles)
 
 
 def saved(folder: Path, name: str, features, labels, test) -> Path:
@@ -157,9 +69,9 @@ def image_scale(peers: Peers, folder: Path, repetitions: int) -> list[dict[str, 
                 f"laplace-torch, batches of {b or 'all'}": lambda threads, b=b, data=data: peers.ask(
                     "laplace", data, batch=b, threads=threads
                 )["seconds"]
-                for b in (512, 0)
+                for b in (128, 512, 1024, 0)
             },
-            2,
+            3,
         )
         first = first_fits(peers.python, data)
         ours, laplace = times["Equilibrium"]["seconds"], min(side["seconds"] for side in again.values())

@@ -8,6 +8,9 @@ centred, so the linear term is averaged exactly, and they are whitened in the J 
 share s of the logit's variance, so that of the quadratic term only 1 - s^2 is left:
 
     variance of the average = ( c2^2 (1 - s^2) + rest^2 ) / J.
+
+Twice as many particles as directions, or more, come in pairs mean +- x. Then s = 1, odd terms are averaged exactly, and
+of the even ones there are J / 2 independent samples: rest^2 / J becomes even^2 / (J / 2).
 """
 
 from __future__ import annotations
@@ -95,24 +98,34 @@ def advise(problem: Problem, error: float = 0.01, *, seed: int = 0) -> Advice:
         middle = (low + high) // 2
         low, high = (middle, high) if spectrum.error(middle) > error else (low, middle)
     best = low if spectrum.error(low) <= error else high
+    if spectrum.pairs(best):
+        best += best % 2
     return Advice(best, spectrum.error(best), spectrum.informed, problem.dim)
 
 
 @dataclass(frozen=True, eq=False)
 class Spectrum:
-    """Of n data: quadratic and higher parts (n, K) of their probabilities' variances, the share (n, r) of the logits'
-    variance in the first 1, 2, ... directions, and the number of informed directions.
+    """Of n data: quadratic, higher even and higher odd parts (n, K) of their probabilities' variances, the share (n, r)
+    of the logits' variance in the first 1, 2, ... directions, and the number of informed directions.
     """
 
     quadratic: Vector
-    rest: Vector
+    even: Vector
+    odd: Vector
     shares: Vector
     informed: int
 
+    def pairs(self, particles: int) -> bool:
+        """Tell whether there are enough particles to come in pairs."""
+        return particles >= 2 * int(self.shares.shape[1])
+
     def error(self, particles: int) -> float:
         """Return the mean absolute error to expect from the average over so many particles."""
-        s = self.shares[:, min(particles - 1, self.shares.shape[1]) - 1][:, None]
-        variance = (self.quadratic * (1 - s**2) + self.rest) / particles
+        if self.pairs(particles):
+            variance = 2 * self.even / particles
+        else:
+            s = self.shares[:, min(particles - 1, self.shares.shape[1]) - 1][:, None]
+            variance = (self.quadratic * (1 - s**2) + self.even + self.odd) / particles
         return float(np.mean(np.sqrt(2 / math.pi * variance)))
 
 
@@ -126,12 +139,11 @@ def _spectrum(problem: Problem, seed: int) -> Spectrum:
     if V.ndim == 2:
         V, mean_logits = V[:, None, :], mean_logits[:, None]
     powers = np.cumsum(np.sum(V**2, axis=1), axis=1)
-    quadratic, rest = _hermite(problem, mean_logits, V)
-    return Spectrum(quadratic, rest, powers / powers[:, -1:], int(np.sum(prior_share < 0.5)))
+    return Spectrum(*_hermite(problem, mean_logits, V), powers / powers[:, -1:], int(np.sum(prior_share < 0.5)))
 
 
-def _hermite(problem: Problem, mean_logits: Vector, V: Vector) -> tuple[Vector, Vector]:
-    """Return the quadratic part and the higher parts (n, K) of the variance of each datum's probabilities."""
+def _hermite(problem: Problem, mean_logits: Vector, V: Vector) -> tuple[Vector, Vector, Vector]:
+    """Return the quadratic, higher even and higher odd parts (n, K) of the variance of each datum's probabilities."""
     K = V.shape[1]
     x = quasi_random_points(K, 11)
     cov = V @ np.swapaxes(V, 1, 2)
@@ -142,5 +154,7 @@ def _hermite(problem: Problem, mean_logits: Vector, V: Vector) -> tuple[Vector, 
     linear = np.einsum("nqk,qi->nki", p, x) / len(x)
     second = (x[:, :, None] * x[:, None, :] - np.eye(K)).reshape(len(x), -1)
     quadratic = np.sum((np.einsum("nqk,qi->nki", p, second) / len(x)) ** 2, axis=-1) / 2
-    rest = np.mean(p**2, axis=1) - np.sum(linear**2, axis=-1) - quadratic
-    return quadratic, np.maximum(rest, 0.0)
+    plus, minus = np.split(p, 2, axis=1)  # the points come in pairs x, -x
+    even = np.mean(((plus + minus) / 2) ** 2, axis=1) - quadratic
+    odd = np.mean(((plus - minus) / 2) ** 2, axis=1) - np.sum(linear**2, axis=-1)
+    return quadratic, np.maximum(even, 0.0), np.maximum(odd, 0.0)

@@ -3,10 +3,10 @@
 Near the equilibrium a step leads to a precision F that is nearly the identity. With F = c (I + E), c the mean
 eigenvalue, the series
 
-    (I + E)^{-1/2} = I - E / 2 + 3 E^2 / 8 - 5 E^3 / 16 + 35 E^4 / 128 - ...
+    (I + E)^{-1/2} = I - E / 2 + 3 E^2 / 8 - 5 E^3 / 16 + 35 E^4 / 128 - 63 E^5 / 256 + 231 E^6 / 1024 - ...
 
-takes two products up to the fourth power, with an error below rho^5 / 4 for |E| <= rho, and each step of Newton's
-method,
+takes two products up to the fourth power and three up to the sixth, with errors below rho^5 / (4 (1 - rho)) and
+rho^7 / (4 (1 - rho)) for |E| <= rho, and each step of Newton's method,
 
     G = I - F R^2,        R+ = R (I + G / 2),        of relative error 3 |G|^2 / 8,
 
@@ -24,7 +24,7 @@ from enkbayes.threads import product
 
 NEAR = 0.45  # largest bound of rho: beyond, an eigendecomposition is cheaper
 LEAST = 0.5  # smallest c, so that the smallest eigenvalue is known to be above c (1 - rho) > 1 / 4
-SHARE = 1e-4  # error of the root, relative to rho, that is not worth a step of Newton's
+SHARE = 1e-3  # error of the root, relative to rho, that is not worth a product
 
 
 def inverse_root(F: Array) -> Array | None:
@@ -47,8 +47,13 @@ def inverse_root(F: Array) -> Array | None:
     rho = math.sqrt(math.sqrt(float(xp.sum(E2**2))))
     if not rho < NEAR:
         return None
-    root = eye - E / 2 + product(E2, 3 / 8 * eye - 5 / 16 * E + 35 / 128 * E2)
-    error = rho**5 / 4
+    error = rho**5 / (4 * (1 - rho))
+    if error <= SHARE * rho:
+        root = eye - E / 2 + product(E2, 3 / 8 * eye - 5 / 16 * E + 35 / 128 * E2)
+    else:
+        E3 = product(E, E2)
+        rest = product(E3, 231 / 1024 * E3 - 63 / 256 * E2 + 35 / 128 * E - 5 / 16 * eye)
+        root, error = eye - E / 2 + 3 / 8 * E2 + rest, error * rho**2
     while error > max(SHARE * rho, epsilon(F)):
         G = eye - product(ratio, product(root, root))
         root = product(root, eye + G / 2)

@@ -46,7 +46,8 @@ def iterate(
         Default `Equilibrium()`.
     particles : int
         J, the size of the ensemble drawn from the prior (whitened: its mean and, for J > P, covariance are exactly the
-        prior's). With J <= P `Equilibrium` and `MeanField` start from the data instead, see there.
+        prior's; in pairs mean +- x for even J >= 2 P). With J <= P `Equilibrium` and `MeanField` start from the data
+        instead, see there.
     seed : int or numpy Generator
         Of the initial ensemble and of every later random choice.
     theta : array (J, P), optional
