@@ -225,6 +225,7 @@ def _products(problem, ensemble, dtype, *, keep: bool) -> Callable[[], None]:
     if features.shape[1] >= WIDE and ensemble.half is not None:
         points = ensemble.half
     columns = np.ascontiguousarray(basis @ points.T, dtype=dtype)
+    rough, rough_points = basis.astype(dtype), points.astype(dtype)
     slices = list(problem.model.strips.slices)
     room = np.zeros((max(rows.stop - rows.start for rows in slices), len(points)), dtype) if keep else None
 
@@ -235,7 +236,7 @@ def _products(problem, ensemble, dtype, *, keep: bool) -> Callable[[], None]:
             x.T @ x
         H = basis.T @ basis  # of the prior
         basis.T @ (H @ basis)  # curvature in the basis
-        points @ basis.T  # particles
+        rough_points @ rough.T  # particles
         (basis * 2.0) @ H  # the root of the step
         basis @ H  # the new basis
         H @ H  # the step, as seen from there

@@ -38,7 +38,7 @@ def inverse_root(F: Array) -> Array | None:
     """
     xp = namespace(F)
     eye = xp.eye(F.shape[0], dtype=F.dtype, device=F.device)
-    mean = float(xp.sum(F * eye)) / F.shape[0]
+    mean = float(xp.linalg.trace(F)) / F.shape[0]
     if not LEAST < mean < math.inf:
         return None
     ratio = symmetric(F) / mean

@@ -37,9 +37,10 @@ class RowLogits:
     def of(cls, linear: LinearMap, ensemble: AffineEnsemble, reference: Array) -> RowLogits:
         """Return it in the library, dtype and device of `reference`."""
         half = ensemble.half if linear.features >= WIDE else None
-        rows = ensemble.theta if half is None else product(half, ensemble.basis.mT)
-        columns, mean, basis = (like(x, reference) for x in (rows.mT, ensemble.mean, ensemble.basis))
-        return cls(linear, columns, mean, basis, half is not None)
+        points = ensemble.points if half is None else half
+        mean, basis, points = (like(x, reference) for x in (ensemble.mean, ensemble.basis, points))
+        rows = product(points, basis.mT)
+        return cls(linear, (mean + rows if half is None else rows).mT, mean, basis, half is not None)
 
     @property
     def width(self) -> int:
