@@ -30,6 +30,7 @@ bench: .venv/.test .venv-peers/.ready  # everything that is measured; an hour or
 	$(BIN)/python benchmarks/sequential.py
 	$(BIN)/python benchmarks/predictive.py
 	$(BIN)/python benchmarks/informed.py
+	$(BIN)/python benchmarks/doc_tables.py
 	$(BIN)/python benchmarks/empirical_bayes.py
 	$(BIN)/python benchmarks/compare_real.py
 

@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+import doc_tables
+import pytest
 import scaling
 import speed_page
 import useful_page
@@ -17,6 +19,18 @@ def test_the_page_of_the_cluster_is_made_of_the_results():
 
 def test_the_page_of_speed_is_made_of_the_results():
     assert (ROOT / "docs/speed.md").read_text(encoding="utf-8") == speed_page.page()
+
+
+@pytest.mark.parametrize("page", ["small_ensembles.md", "trust.md"])
+def test_tables_of_other_pages_are_made_of_the_results(page):
+    path = ROOT / "docs" / page
+    assert path.read_text(encoding="utf-8") == doc_tables.pages()[path]
+
+
+def test_a_table_is_filled_between_words():
+    text = "Before.\n\n| a | b |\n|---|---|\n| 1 | old |\n| 2 | old |\n\nAfter.\n"
+    filled = doc_tables.filled(text, {"| a |": lambda result: [(3, result["x"]), ("four", "")]}, {"x": "new"})
+    assert filled == "Before.\n\n| a | b |\n|---|---|\n| 3 | new |\n| four | |\n\nAfter.\n"
 
 
 def test_the_page_of_usefulness_is_made_of_the_results():

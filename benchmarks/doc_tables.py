@@ -1,0 +1,106 @@
+"""Fill the tables of docs/small_ensembles.md and docs/trust.md from the results of informed, big_heads and predictive.
+
+python benchmarks/doc_tables.py
+
+A table is known by its first line; what stands around it is written by hand.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+DOCS = HERE.parent / "docs"
+LAYERS = {
+    "digits, trained layer of 256": "a trained layer of 256, odd or even",
+    "digits, 400 random ReLU features": "400 random ReLU features, odd or even",
+    "digits, ten classes, trained layer of 30": "a trained layer of 30, ten classes",
+}
+LAWS = ("rank 8, float32", "rank 24, float32", "rank 32, float32", "rank 32, float64")
+
+Rows = Iterable[tuple[Any, ...]]
+
+
+def small(informed: dict[str, Any], _: dict[str, Any]) -> Rows:
+    for name, words in LAYERS.items():
+        task = informed["tasks"][name]
+        known = f"{task['parameters']} ({task['informed directions']})"
+        for J, row in task["particles"].items():
+            errors = (f"{row['random']:.4f}", f"{row['rank J - 1']:.5f}", f"{task['Laplace']:.4f}")
+            yield words, known, J, *errors
+
+
+def advice(informed: dict[str, Any], _: dict[str, Any]) -> Rows:
+    for name, row in informed["advice"].items():
+        yield name, *(f"{x['expected']:.4f} / {x['measured']:.4f}" for x in row.values())
+
+
+def heads(_: dict[str, Any], big: dict[str, Any]) -> Rows:
+    for name, row in big["cases"].items():
+        if name != "exact":
+            shape = f"{row['features']:,} x {row['classes']:,}"
+            time = f"{row['seconds']:.0f} ({row['processor seconds']:.0f})"
+            memory = f"{row['GB peak of the fit']:.2g} GB"
+            yield shape, f"{row['parameters']:,}", f"{row['rows']:,}", row["rank"], row["dtype"], time, memory
+
+
+def laws(_: dict[str, Any], big: dict[str, Any]) -> Rows:
+    exact = big["cases"]["exact"]
+    for name in LAWS:
+        row = exact["laws"][name]
+        ratios = ", ".join(f"{row[f'sd ratio, {which}']:.3f}" for which in ("mean", "1 %", "99 %"))
+        figures = (f"{row['total variation']:.4f}", f"{row['largest difference']:.4f}")
+        yield name, *figures, ratios, f"{row['mean in sds, rms']:.3f}"
+    yield "the most probable weights", f"{exact['total variation of the most probable head']:.4f}", "", "", ""
+
+
+def predictive(result: dict[str, Any]) -> Rows:
+    found = {(row["data"], row["particles"]): row for row in result["errors"] if row["sampler"] == "mean-field"}
+    for name in dict.fromkeys(data for data, _ in found):
+        sizes = {J: row for (data, J), row in found.items() if data == name}
+        errors = [sizes[200]["closed form"], *(row["particle average"] for row in sizes.values())]
+        errors += [sizes[J]["polished particle average"] for J in (200, 1000)]
+        errors += [sizes[J]["polished, predict_proba"] for J in (200, 1000)]
+        yield name, *(f"{x:.4f}".removeprefix("0") for x in errors)
+
+
+SMALL = {
+    "| digits seen through | ": small,
+    "| data | J = 5 | ": advice,
+    "| features x classes | ": heads,
+    "| law | total variation ": laws,
+}
+TRUST = {"| | closed form | ": predictive}
+
+
+def result(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((HERE / "results" / f"{name}.json").read_text(encoding="utf-8"))
+    return found
+
+
+def filled(text: str, tables: dict[str, Callable[..., Rows]], *results: dict[str, Any]) -> str:
+    """Return the text with the rows of every table from the results."""
+    lines = text.splitlines()
+    for first, rows in tables.items():
+        start = next(i for i, line in enumerate(lines) if line.startswith(first)) + 2
+        end = next(i for i in range(start, len(lines) + 1) if i == len(lines) or not lines[i].startswith("|"))
+        lines[start:end] = [" ".join(f"| {cell}".rstrip() for cell in row) + " |" for row in rows(*results)]
+    return "\n".join(lines) + "\n"
+
+
+def pages() -> dict[Path, str]:
+    """Return the pages as they should be."""
+    small_page, trust_page = DOCS / "small_ensembles.md", DOCS / "trust.md"
+    found = result("informed"), result("big_heads")
+    return {
+        small_page: filled(small_page.read_text(encoding="utf-8"), SMALL, *found),
+        trust_page: filled(trust_page.read_text(encoding="utf-8"), TRUST, result("predictive")),
+    }
+
+
+if __name__ == "__main__":
+    for path, text in pages().items():
+        path.write_text(text, encoding="utf-8")
