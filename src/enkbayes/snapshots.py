@@ -147,9 +147,9 @@ class Snapshot:
         for what, found, expected in pairs:
             if found != expected:
                 raise ValueError(f"{what} {_words(found)}; expected {_words(expected)}")
-        for what in ("prior", "data"):
+        for what, other in (("prior", "another prior"), ("data", "other data")):
             if not _close(of.get(what), identity[what], 1e6 * epsilon(problem.prior.mean)):
-                raise ValueError(f"another {what}; expected those of this run")
+                raise ValueError(f"{other}; expected those of this run")
 
     def restore(self, problem: Problem, sampler: Sampler) -> State:
         """Return the state from which the run goes on. One that had finished stays so under the very same settings."""

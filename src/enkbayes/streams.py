@@ -8,23 +8,25 @@ classes and to check it; a run then reads it once a step and holds one piece at 
 
 from __future__ import annotations
 
-import zipfile
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import scipy.sparse
 
-from enkbayes.arrays import Array, all_finite, anchor, floating, like, namespace
+from enkbayes.arrays import Array, all_finite, anchor, floating, like, namespace, to_numpy
 from enkbayes.gaussian import Gaussian
 from enkbayes.labels import encode, observation_weights
 from enkbayes.likelihoods import Likelihood, Normal
 from enkbayes.logits import Elsewhere, LinearLogits, Piece
 from enkbayes.problem import Problem
+from enkbayes.row_files import NpyRows, NpzRows, ParquetRows, open_rows
 
-CHUNK = 65536
+__all__ = ["NpyRows", "NpzRows", "ParquetRows", "StreamedLogits", "open_rows", "stream"]
+
 WHOLE = "this needs all rows at once, and they are read in pieces; do it on a part of them that fits into memory"
 
 
@@ -86,6 +88,11 @@ def stream(
         source = open_rows(source, target)
     elif target is not None:
         raise ValueError(f"target={target!r} names the labels in a file; this source yields its own")
+    if not isinstance(source, Iterable):
+        raise ValueError(
+            f"the source is a {type(source).__name__}; expected what can be iterated again and again, such as a list "
+            "of (features, labels), a DataLoader, NpyRows, or the path of a file"
+        )
     rows, known, first = _look(source, likelihood, classes)
     label = [0.0, 0.0] if known is None else [known[0], known[-1]]
     pair = namespace(first).concat([first[:1, :], first[:1, :]], axis=0)
@@ -94,110 +101,6 @@ def stream(
     where = Elsewhere((rows, model.map.features), WHOLE)
     streamed = StreamedLogits(where, model.map, model.chunk, source, known, anchor(first))
     return replace(small, model=streamed, targets=None, weights=None)
-
-
-@dataclass(frozen=True)
-class NpyRows:
-    """Features (N, D) in an .npy file, and labels (N,) in another or in memory; read piece by piece and not mapped, so
-    that memory stays at one piece.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     np.save(f"{folder}/x.npy", np.ones((5, 2), dtype=np.float32))
-    ...     [x.shape for x, _ in NpyRows(f"{folder}/x.npy", np.arange(5), chunk=3)]
-    [(3, 2), (2, 2)]
-    """
-
-    features: str | Path
-    labels: Any
-    chunk: int = CHUNK
-
-    def __iter__(self) -> Iterator[tuple[Any, Any]]:
-        labels = np.load(self.labels, mmap_mode="r") if isinstance(self.labels, str | Path) else self.labels
-        path = Path(self.features)
-        with path.open("rb") as file:
-            yield from _npy_pieces(file, str(path), labels, self.chunk)
-
-
-@dataclass(frozen=True)
-class NpzRows:
-    """Features (N, D) and labels (N,) that are two arrays of an .npz file, compressed or not; the features are read
-    piece by piece. The labels may also be in memory.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     np.savez_compressed(f"{folder}/rows.npz", X=np.ones((5, 2)), y=np.arange(5))
-    ...     [(x.shape, y.tolist()) for x, y in NpzRows(f"{folder}/rows.npz", chunk=3)]
-    [((3, 2), [0, 1, 2]), ((2, 2), [3, 4])]
-    """
-
-    path: str | Path
-    features: str = "X"
-    labels: Any = "y"
-    chunk: int = CHUNK
-
-    def __iter__(self) -> Iterator[tuple[Any, Any]]:
-        wanted = [self.features] + ([self.labels] if isinstance(self.labels, str) else [])
-        with np.load(self.path) as arrays:  # pickles are refused
-            missing = [name for name in wanted if name not in arrays.files]
-            if missing:
-                raise ValueError(f"{self.path} has no array {missing[0]!r}; expected one of {arrays.files}")
-            labels = arrays[self.labels] if isinstance(self.labels, str) else self.labels
-        with zipfile.ZipFile(self.path) as archive, archive.open(f"{self.features}.npy") as file:
-            yield from _npy_pieces(file, f"{self.features} of {self.path}", labels, self.chunk)
-
-
-@dataclass(frozen=True)
-class ParquetRows:
-    """All numeric columns of a parquet file but `target`, which holds the labels; read piece by piece."""
-
-    path: str | Path
-    target: str
-    chunk: int = CHUNK
-
-    def __iter__(self) -> Iterator[tuple[Any, Any]]:
-        try:
-            from pyarrow import parquet
-        except ImportError:
-            raise ImportError("parquet files need pyarrow; install it with pip install 'enkbayes[parquet]'") from None
-        file = parquet.ParquetFile(self.path)
-        if self.target not in file.schema_arrow.names:
-            raise ValueError(f"{self.path} has no column {self.target!r}; expected one of {file.schema_arrow.names}")
-        for batch in file.iter_batches(self.chunk):
-            columns = {name: batch.column(name).to_numpy(zero_copy_only=False) for name in batch.schema.names}
-            labels = columns.pop(self.target)
-            yield np.stack(list(columns.values()), axis=1), labels
-
-
-def open_rows(path: str | Path, target: str | None = None, chunk: int = CHUNK) -> NpzRows | ParquetRows:
-    """Return the rows of an .npz file (arrays X and `target`, default y) or a .parquet file (its column `target`)."""
-    kind = Path(path).suffix.lower()
-    if kind == ".npz":
-        return NpzRows(path, labels=target or "y", chunk=chunk)
-    if kind == ".parquet" and target is not None:
-        return ParquetRows(path, target, chunk)
-    if kind == ".parquet":
-        raise ValueError(f"{path} has labels in one of its columns; say in which with target=...")
-    raise ValueError(f"{path} is not a file of rows with labels; expected .npz or .parquet, or NpyRows for .npy files")
-
-
-def _npy_pieces(file: IO[bytes], name: str, labels: Any, chunk: int) -> Iterator[tuple[Any, Any]]:
-    """Yield the rows of an array in .npy format, `chunk` at a time, with their labels."""
-    version = np.lib.format.read_magic(file)
-    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, by_columns, dtype = read(file)
-    if len(shape) != 2 or by_columns or dtype.hasobject or len(labels) != shape[0]:
-        order = "by columns" if by_columns else "by rows"
-        raise ValueError(
-            f"{name} holds {dtype} of shape {shape}, {order}; expected numbers (N, D) by rows, with "
-            f"N = {len(labels):,} as in the labels"
-        )
-    for begin in range(0, shape[0], chunk):
-        count = min(chunk, shape[0] - begin)
-        data = file.read(count * shape[1] * dtype.itemsize)
-        if len(data) < count * shape[1] * dtype.itemsize:
-            raise ValueError(f"{name} ends within its rows {begin:,} and on; write the file again")
-        yield np.frombuffer(data, dtype=dtype).reshape(-1, shape[1]), np.asarray(labels[begin : begin + count])
 
 
 Part = tuple[Array, Any, Any]
@@ -246,7 +149,10 @@ def _parts(source: Iterable[Any]) -> Iterator[Part]:
     """Yield features, labels and weights (or None) of every piece that has rows."""
     for number, piece in enumerate(source):
         if not isinstance(piece, tuple | list) or len(piece) not in (2, 3):
-            raise ValueError(f"piece {number} is a {type(piece).__name__}; expected (features, labels) or with weights")
+            raise ValueError(
+                f"piece {number} is a {type(piece).__name__}; expected (features, labels) or with weights (rows in "
+                "memory go to Problem.create)"
+            )
         features, labels, *counts = piece
         x = floating(features)
         if x.ndim != 2 or x.shape[0] != len(labels):
@@ -270,18 +176,47 @@ def _look(source: Iterable[Any], likelihood: Likelihood | None, classes: Any) ->
         if first is None:
             first = features
         elif features.shape[1] != first.shape[1] or features.dtype != first.dtype:
-            expected = f"{first.shape[1]} columns of {first.dtype}"
-            raise ValueError(f"rows {rows:,} and on have {features.shape[1]} of {features.dtype}; expected {expected}")
+            expected = f"{first.shape[1]} columns of {first.dtype}, as the first rows have"
+            raise ValueError(
+                f"rows {rows:,} and on have {features.shape[1]} columns of {features.dtype}; expected {expected}"
+            )
         if not all_finite(features):
-            raise ValueError(f"rows {rows:,} and on contain NaN or infinite values; impute or drop those rows first")
+            raise ValueError(f"{_bad(features, rows)} NaN or infinite; impute or drop such rows first")
         if classes is None and not isinstance(likelihood, Normal):
-            found |= set(np.unique(labels).tolist())
+            found |= _kinds(labels, rows)
         rows += len(labels)
     if first is None:
         raise ValueError("the source yields no rows; expected at least one, and one that can be read again and again")
     if isinstance(likelihood, Normal):
         return rows, None, first
-    known = np.unique(np.asarray(sorted(found) if classes is None else classes))
+    known = np.unique(np.asarray(_sorted(found) if classes is None else classes))
     if len(known) < 2:
         raise ValueError(f"labels contain a single class, {known[0]}; expected two or more, or classes=[...] with all")
     return rows, known, first
+
+
+def _bad(features: Array, rows: int) -> str:
+    """Return where the first number is that is none, for features that begin with row `rows`."""
+    if scipy.sparse.issparse(features):
+        return f"rows {rows:,} and on have numbers that are"
+    row, column = np.argwhere(~np.isfinite(to_numpy(features)))[0]
+    return f"row {rows + row:,} (counted from 0) has in column {column} a number that is"
+
+
+def _kinds(labels: Any, rows: int) -> set[Any]:
+    """Return the classes among labels that begin with row `rows`."""
+    try:
+        found = set(np.unique(labels).tolist())
+    except TypeError:  # of several kinds
+        found = set(labels.tolist())
+    if any(label is None or (isinstance(label, float) and math.isnan(label)) for label in found):
+        raise ValueError(f"labels of rows {rows:,} and on have missing ones; drop those rows first")
+    return found
+
+
+def _sorted(found: set[Any]) -> list[Any]:
+    try:
+        return sorted(found)
+    except TypeError:
+        kinds = sorted({type(label).__name__ for label in found})
+        raise ValueError(f"labels are of several kinds, {', '.join(kinds)}; expected all text or all numbers") from None

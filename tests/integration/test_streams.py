@@ -105,7 +105,7 @@ def test_npz_files_that_cannot_be_read(tmp_path):
     np.savez(tmp_path / "rows.npz", X=FEATURES, y=LABELS, short=LABELS[:5], odd=np.asarray([{}] * 300))
     with pytest.raises(ValueError, match="has no array 'z'; expected one of"):
         stream(tmp_path / "rows.npz", target="z")
-    with pytest.raises(ValueError, match="with N = 5 as in the labels"):
+    with pytest.raises(ValueError, match="has 300 rows and there are 5 labels"):
         stream(tmp_path / "rows.npz", target="short")
     with pytest.raises(ValueError, match="allow_pickle=False"):
         stream(tmp_path / "rows.npz", target="odd")
@@ -149,6 +149,57 @@ def test_parquet_files(tmp_path):
         stream(ParquetRows(tmp_path / "rows.parquet", "x"))
 
 
+@pytest.mark.parametrize(
+    ("columns", "sentence"),
+    [
+        (
+            {"colour": ["red", "blue"] * 150},
+            "column 'colour' of .* holds .*string; expected numbers: drop or",
+        ),
+        ({"day": np.datetime64("2026-01-01")}, "column 'day' of .* holds timestamp"),
+        ({"count": [1, None] * 150}, "row 1 .* in column 5 a number that is NaN"),
+        ({"yes": [True, None] * 150}, "row 1 .* in column 5 a number that is NaN"),
+    ],
+)
+def test_parquet_columns_that_are_no_numbers(tmp_path, columns, sentence):
+    pytest.importorskip("pyarrow")
+    import pandas as pd
+
+    frame = pd.DataFrame(FEATURES, columns=list("abcde")).assign(**columns, grade=LABELS)
+    if "count" in columns:
+        frame["count"] = frame["count"].astype("Int16")
+    frame.to_parquet(tmp_path / "rows.parquet")
+    with pytest.raises(ValueError, match=sentence):
+        stream(tmp_path / "rows.parquet", target="grade")
+
+
+def test_parquet_columns_of_several_kinds_have_one_dtype(tmp_path):
+    pytest.importorskip("pyarrow")
+    import pandas as pd
+
+    few = FEATURES[:, :1].astype(np.float32)
+    frame = pd.DataFrame(few, columns=["a"]).assign(n=np.arange(300, dtype=np.int16), yes=LABELS == "yes", grade=LABELS)
+    frame.to_parquet(tmp_path / "rows.parquet")
+    pieces = [x for x, _ in ParquetRows(tmp_path / "rows.parquet", "grade", chunk=100)]
+    assert {x.dtype for x in pieces} == {np.dtype(np.float32)}
+    assert np.array_equal(np.concatenate(pieces), frame[["a", "n", "yes"]].to_numpy(dtype=np.float32))
+
+
+def test_files_of_another_kind_are_refused(tmp_path):
+    pytest.importorskip("pyarrow")
+    for name in ("x.npy", "x.npz", "x.parquet"):
+        (tmp_path / name).write_bytes(b"nothing of the kind")
+    for source in (NpyRows(tmp_path / "x.npy", LABELS), NpzRows(tmp_path / "x.npz")):
+        with pytest.raises(ValueError, match=r"is not an \.np. file; write it with numpy\.save"):
+            stream(source)
+    with pytest.raises(ValueError, match="is not a parquet file"):
+        stream(tmp_path / "x.parquet", target="y")
+    with pytest.raises(ValueError, match="chunk is 0; expected a positive number of rows"):
+        NpyRows(tmp_path / "x.npy", LABELS, chunk=0)
+    with pytest.raises(ValueError, match="is a ndarray; expected its path"):
+        NpyRows(FEATURES, LABELS)
+
+
 def test_what_needs_all_rows_says_so():
     problem = stream(Pieces(LABELS))
     with pytest.raises(ValueError, match="read in pieces"):
@@ -166,11 +217,16 @@ def nan():
 @pytest.mark.parametrize(
     ("source", "sentence"),
     [
-        (nan(), "rows 100 and on contain NaN"),
+        (nan(), r"row 140 \(counted from 0\) has in column 1 a number that is NaN"),
         ([], "yields no rows"),
         ([(FEATURES, LABELS[:10])], "expected \\(n, D\\) and n labels"),
         ([(FEATURES[:5], LABELS[:5]), (FEATURES[5:, :3], LABELS[5:])], "expected 5 columns"),
-        ([FEATURES], "piece 0 is a ndarray"),
+        ([FEATURES], r"piece 0 is a ndarray; .*\(rows in memory go to Problem.create\)"),
+        ([(FEATURES, np.asarray([None, *"ab" * 149, "a"]))], "labels of rows 0 and on have missing ones"),
+        ([(FEATURES, np.where(np.arange(300) % 2, 1.0, np.nan))], "labels of rows 0 and on have missing ones"),
+        ([(FEATURES, np.asarray([1, *"ab" * 149, "a"], dtype=object))], "of several kinds, int, str"),
+        ([(FEATURES[:9], ["a"] * 9), (FEATURES[9:], np.arange(291))], "of several kinds, int, str"),
+        (None, "the source is a NoneType; expected what can be iterated"),
         ([(FEATURES, np.zeros(300))], "labels contain a single class"),
     ],
 )

@@ -177,7 +177,7 @@ OTHERS = {
         "asked": eb.Problem.create(X[:, :1], np.arange(120) % 5, classes=range(5))
     },
     "another prior": {"asked": problem(prior=2.1)},
-    "another data": {"asked": problem(features=X + 0.01)},
+    "other data": {"asked": problem(features=X + 0.01)},
     "sampler Homotopy; expected Equilibrium": {"sampler": eb.Equilibrium()},
     "sampler Homotopy; expected Homotopy with batch": {"sampler": eb.Homotopy(steps=5, batch=7)},
     r"sampler Homotopy\(steps=5.*; expected Homotopy\(steps=6": {"sampler": eb.Homotopy(steps=6)},

@@ -27,6 +27,7 @@ LAYERS = [
     "nonlinear_logits",
     "labels",
     "problem",
+    "row_files",
     "streams",
     "distributed",
     "map_estimate",
