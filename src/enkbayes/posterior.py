@@ -171,10 +171,10 @@ class Posterior:
         """Return class probabilities (n, K), averaged over the posterior, for features (n, D).
 
         Where particles are draws of a fitted Gaussian this is the closed-form integral over it, whatever their number:
-        it is nearer to the truth than their average (`mean_proba`) in every case of `benchmarks/predictive.py`. Against
-        NUTS on breast cancer it is off by .0002, the average of J = 20, 50, 200 particles by .0009, .0005, .0003; on
-        METHOD's T1 by .0002 against .0034, .0020, .0010, on T4, the hardest, by .028 against .058, .039, .031. Polished
-        particles (`polish`) are averaged as soon as the Gaussian's error stands out of their noise.
+        as near to the truth as their average (`mean_proba`), or nearer, in every case of `benchmarks/predictive.py`.
+        Against NUTS on breast cancer it is off by .0002, the average of J = 20, 50, 200 particles by .0009, .0005,
+        .0003; on METHOD's T1 by .0002 against .0036, .0014, .0007, on T4, the hardest, by .028 against .056, .039,
+        .031. Polished particles (`polish`) are averaged as soon as the Gaussian's error stands out of their noise.
 
         For a nonlinear problem pass the function theta (J, P) -> logits (n, J) or (n, J, K) of the new data instead of
         features.
