@@ -38,6 +38,17 @@ def advice(informed: dict[str, Any], _: dict[str, Any]) -> Rows:
         yield name, *(f"{x['expected']:.4f} / {x['measured']:.4f}" for x in row.values())
 
 
+def ranks(informed: dict[str, Any], _: dict[str, Any]) -> Rows:
+    for rank, error in informed["tasks"]["digits, ten classes, trained layer of 30"]["rank"].items():
+        yield rank, f"{error:.5f}"
+
+
+def pairs(informed: dict[str, Any], _: dict[str, Any]) -> Rows:
+    for name, row in informed["pairs"].items():
+        sizes = (f"{row[what]:,}" for what in ("rows", "parameters", "particles"))
+        yield name, *sizes, f"{row['independent']:.4f}", f"{row['pairs']:.4f}"
+
+
 def heads(_: dict[str, Any], big: dict[str, Any]) -> Rows:
     for name, row in big["cases"].items():
         if name != "exact":
@@ -70,6 +81,8 @@ def predictive(result: dict[str, Any]) -> Rows:
 SMALL = {
     "| digits seen through | ": small,
     "| data | J = 5 | ": advice,
+    "| rank, ten classes | ": ranks,
+    "| data | rows | ": pairs,
     "| features x classes | ": heads,
     "| law | total variation ": laws,
 }

@@ -16,10 +16,9 @@ def standard_points(size: int, dim: int, rng: np.random.Generator) -> np.ndarray
     """Return `size` standard normal points (size, dim) with zero mean and, when size > dim, exactly identity second
     moment.
 
-    An even number of points, enough for it, comes in pairs x, -x: no odd moment is left to chance, which halves what an
-    equilibrium owes to the choice of its particles, and one product gives the logits of both. With size <= dim the
-    second moment cannot be the identity; then the points are centred draws, rescaled so that it is the identity on
-    average.
+    An even number of points, enough for it, comes in pairs x, -x: no odd moment is left to chance, and one product
+    gives the logits of both. With size <= dim the second moment cannot be the identity; then the points are centred
+    draws, rescaled so that it is the identity on average.
 
     >>> x = standard_points(50, 3, np.random.default_rng(0))
     >>> bool(np.allclose(x.T @ x / 50, np.eye(3)) and np.all(x[25:] == -x[:25]))
