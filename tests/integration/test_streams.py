@@ -266,3 +266,17 @@ def test_weights_of_some_parts_are_one_in_the_others():
     parts = [(features[:20], labels[:20]), (features[20:], labels[20:], weights[20:])]
     memory, streamed = eb.Problem.create(features, labels, weights=weights), stream(parts)
     assert eb.run(streamed).mean == pytest.approx(eb.run(memory).mean, abs=1e-10)
+
+
+@pytest.mark.parametrize(("sampler", "tolerance"), [(eb.Equilibrium(), 1e-5), (eb.Equilibrium(float32=False), 1e-10)])
+@pytest.mark.parametrize("K", [2, 3])
+def test_rows_in_another_order_differ_by_round_off(sampler, tolerance, K):
+    rng = np.random.default_rng(0)
+    features = rng.standard_normal((20_000, 16))
+    labels = np.argmax(features @ rng.standard_normal((16, K)) + rng.gumbel(size=(20_000, K)), axis=1)
+    alone = eb.run(eb.Problem.create(features, labels), sampler)
+    order = rng.permutation(20_000).reshape(40, -1)
+    found = eb.run(stream([(features[rows], labels[rows]) for rows in order]), sampler)
+    sds = np.sqrt(alone.ensemble.variances)
+    assert np.max(np.abs(found.mean - alone.mean) / sds) < tolerance
+    assert np.max(np.abs(np.sqrt(found.ensemble.variances) / sds - 1)) < tolerance

@@ -45,3 +45,14 @@ NEGATIVE_ELBO = {
     "T5": 32.805508,
     "T6": 4.721525,
 }
+
+
+def weighted_problem(kind, N=400, D=5, seed=0):
+    """Binary labels, three classes or real targets, with weights, an intercept and several chunks."""
+    rng = np.random.default_rng(seed)
+    features = rng.standard_normal((N, D))
+    score = features @ rng.standard_normal(D) + rng.logistic(size=N)
+    labels = {"binary": score > 0, "softmax": np.digitize(score, [-1.0, 1.0]), "normal": score}[kind]
+    likelihood = eb.Normal(0.7) if kind == "normal" else None
+    weights = rng.uniform(0.5, 2, N)
+    return eb.Problem.create(features, labels, 2.0, likelihood=likelihood, weights=weights, intercept=10.0, chunk=150)

@@ -1,6 +1,5 @@
 """The fast ways give the answers of the slow ones: sums in the parameters, products in float32, Newton's start."""
 
-from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -9,27 +8,15 @@ import scipy.sparse
 
 import enkbayes as eb
 from enkbayes import row_logits
-from enkbayes.arrays import like, logistic_averages
-from enkbayes.ensemble import AffineEnsemble
+from enkbayes.arrays import logistic_averages
 from enkbayes.expectations import Expectation, closure, empirical
-from enkbayes.gaussian import standard_points
 from enkbayes.logits import LinearLogits
 from enkbayes.map_estimate import map_estimate, whitened_moments
 from enkbayes.moments import Moments, Sums
 from enkbayes.samplers import newton, relaxation
-from oracles.problems import logistic_data, method_problem
+from oracles.problems import logistic_data, weighted_problem
 
 SAMPLERS = [eb.Equilibrium(tol=1e-6), eb.MeanField(tol=1e-6)]
-
-
-def problem_of(kind, N=400, D=5, seed=0):
-    rng = np.random.default_rng(seed)
-    features = rng.standard_normal((N, D))
-    score = features @ rng.standard_normal(D) + rng.logistic(size=N)
-    labels = {"binary": score > 0, "softmax": np.digitize(score, [-1.0, 1.0]), "normal": score}[kind]
-    likelihood = eb.Normal(0.7) if kind == "normal" else None
-    weights = rng.uniform(0.5, 2, N)
-    return eb.Problem.create(features, labels, 2.0, likelihood=likelihood, weights=weights, intercept=10.0, chunk=150)
 
 
 @pytest.mark.parametrize("kind", ["binary", "softmax", "normal"])
@@ -39,7 +26,7 @@ def problem_of(kind, N=400, D=5, seed=0):
 )  # so that a piece is averaged in several parts, in one memory, or at once
 def test_sums_in_the_parameters_are_those_in_the_basis(kind, expectation, cached, monkeypatch):
     monkeypatch.setattr(row_logits, "CACHED", cached)
-    problem = problem_of(kind)
+    problem = weighted_problem(kind)
     ensemble = eb.AffineEnsemble.factor(problem.prior.whitened(60, np.random.default_rng(1)) * 0.3)
     fast = problem.moments(ensemble, expectation)
     slow = problem.model._in_basis(ensemble, problem.likelihood, expectation, problem.targets, problem.weights)
@@ -49,61 +36,6 @@ def test_sums_in_the_parameters_are_those_in_the_basis(kind, expectation, cached
     assert fast.g == pytest.approx(slow.g, rel=1e-9, abs=1e-9)
     assert np.abs(fast.S - slow.S).max() < rule * np.abs(slow.S).max()
     assert float(fast.loss) == pytest.approx(float(slow.loss), rel=1e-10)
-
-
-@pytest.mark.parametrize("kind", ["binary", "softmax", "normal"])
-@pytest.mark.parametrize("library", ["numpy", "torch"])
-@pytest.mark.parametrize("cached", [1, 2**20])
-def test_pairs_of_particles_have_the_sums_of_particles_in_any_order(kind, library, cached, monkeypatch):
-    monkeypatch.setattr(row_logits, "CACHED", cached)
-    monkeypatch.setattr(row_logits, "WIDE", 1)
-    problem = problem_of(kind)
-    if library == "torch":
-        torch = pytest.importorskip("torch")
-        model = replace(problem.model, features=torch.as_tensor(problem.model.features))
-        weights, targets = (torch.as_tensor(x) for x in (problem.weights, problem.targets))
-        prior = problem.prior.to(model.features[:0, 0])
-        problem = replace(problem, model=model, targets=targets, weights=weights, prior=prior)
-    rng = np.random.default_rng(1)
-    points = standard_points(60, problem.dim, rng)
-    mean, basis = like(rng.standard_normal(problem.dim), problem.prior.mean), problem.prior.dense_root * 0.3
-    pairs, any_order = (
-        eb.AffineEnsemble(mean, basis, like(x, mean)) for x in (points, points[rng.permutation(len(points))])
-    )
-    assert pairs.half is not None
-    assert any_order.half is None
-    for single, tolerance in ((False, 1e-12), (True, 1e-5)):
-        one, other = (problem.moments(x, Expectation(0.3), single=single) for x in (pairs, any_order))
-        for a, b in ((one.S, other.S), (one.g, other.g), (one.loss, other.loss)):
-            assert np.abs(np.asarray(a) - np.asarray(b)).max() < tolerance * np.abs(np.asarray(b)).max()
-
-
-@pytest.mark.parametrize(("size", "dim"), [(20, 10), (21, 10), (12, 10), (22, 10), (2, 1)])
-def test_points_are_whitened_and_in_pairs_where_there_are_enough(size, dim):
-    x = standard_points(size, dim, np.random.default_rng(0))
-    assert np.abs(x.mean(axis=0)).max() < 1e-14
-    assert np.abs(x.T @ x / size - np.eye(dim)).max() < 1e-13
-    mirrored = size % 2 == 0 and np.array_equal(x[size // 2 :], -x[: size // 2])
-    assert mirrored == (size % 2 == 0 and size >= 2 * dim)
-
-
-def test_pairs_of_particles_are_nearer_to_the_mean_field_limit():
-    """METHOD 6.3: about half the error of as many particles without pairs."""
-    problem = method_problem("T1")
-    limit = eb.run(problem, eb.MeanField(tol=1e-8)).ensemble
-
-    def off(theta):
-        mean = eb.run(problem, eb.Equilibrium(tol=1e-8), theta=theta).ensemble.mean
-        return np.linalg.norm(np.linalg.solve(limit.basis, mean - limit.mean))
-
-    errors = []
-    for seed in range(6):
-        rng = np.random.default_rng(seed)
-        alone = AffineEnsemble.factor(rng.standard_normal((100, problem.dim))).points  # whitened as well
-        both = standard_points(100, problem.dim, rng), alone
-        errors.append([off(problem.prior.mean + problem.prior.scale(x)) for x in both])
-    pairs, alone = np.mean(errors, axis=0)
-    assert pairs < 0.7 * alone
 
 
 @pytest.mark.parametrize("basis", [np.diag([1.0, -2.0, 3.0]), np.diag([1.0, 0.0, 3.0]), np.tri(3)], ids=str)
@@ -187,7 +119,7 @@ def test_the_logits_of_a_user_are_left_alone():
 @pytest.mark.parametrize("expectation", [empirical, closure], ids=["empirical", "closure"])
 def test_float32_products_are_off_by_round_off_and_add_up_in_double(kind, expectation):
     """In units of the posterior, where S = I: far below any residual at which float32 is used."""
-    problem = problem_of(kind, N=20_000, D=10)
+    problem = weighted_problem(kind, N=20_000, D=10)
     ensemble = eb.run(problem, eb.MeanField(tol=1e-3), particles=100).ensemble
     double, single = (problem.moments(ensemble, expectation, single=s) for s in (False, True))
     assert single.S.dtype == np.float64
@@ -199,7 +131,7 @@ def test_float32_products_are_off_by_round_off_and_add_up_in_double(kind, expect
 @pytest.mark.parametrize("sampler", SAMPLERS, ids=repr)
 @pytest.mark.parametrize("kind", ["binary", "softmax"])
 def test_float32_on_the_way_does_not_change_where_it_ends(sampler, kind, monkeypatch):
-    problem = problem_of(kind, N=3_000)
+    problem = weighted_problem(kind, N=3_000)
     found = {}
     for limit in (0, np.inf):
         monkeypatch.setattr(relaxation, "LARGE", limit)
@@ -243,7 +175,7 @@ def test_float32_judges_only_where_it_is_far_better_than_the_tolerance(monkeypat
 
 
 def test_newton_leads_to_the_laplace_approximation():
-    problem = problem_of("binary")
+    problem = weighted_problem("binary")
     ensemble = eb.AffineEnsemble.factor(problem.prior.whitened(30, np.random.default_rng(0)))
     point = newton.begin(problem, ensemble, single=False)
     while point.residual > 1e-9:
@@ -271,7 +203,7 @@ def test_newton_shortens_steps_that_do_not_help():
 
 
 def test_newton_from_afar_takes_the_length_that_the_potential_asks_for():
-    problem = problem_of("binary", N=2_000)
+    problem = weighted_problem("binary", N=2_000)
     ensemble = eb.AffineEnsemble.factor(problem.prior.whitened(30, np.random.default_rng(0)))
     point = newton.begin(problem, ensemble, single=False)
     assert point.residual > newton.FAR
@@ -299,7 +231,7 @@ def _full_step(problem, point):
 
 @pytest.mark.parametrize("kind", ["binary", "softmax", "normal"])
 def test_few_pairs_of_particles_lead_most_of_the_way_to_the_equilibrium(kind):
-    problem = problem_of(kind, N=2_000)
+    problem = weighted_problem(kind, N=2_000)
     ensemble = eb.AffineEnsemble.factor(problem.prior.whitened(80, np.random.default_rng(0)))
     point = newton.begin(problem, ensemble, single=False)
     while not point.done:
