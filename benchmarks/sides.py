@@ -105,3 +105,11 @@ def fit(problem, sampler, particles: int) -> eb.Posterior:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # 2,300 steps of the paper's scheme do not meet its stopping rule
         return eb.run(problem, sampler, particles=particles)
+
+
+def bar(name: str, ratio: float, limit: float, details: dict[Any, Any], *, atleast: bool = False) -> dict[str, Any]:
+    """Return a row of the results, and print it."""
+    met = ratio >= limit if atleast else ratio <= limit
+    words = f"{'at least' if atleast else 'at most'} {limit:g}"
+    print(f"{name:70s} {ratio:10.4g}   {words:14s} {'met' if met else 'NOT met'}", flush=True)
+    return {"work": name, "measured": ratio, "bar": words, "limit": limit, "met": bool(met), "details": details}

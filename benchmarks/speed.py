@@ -17,26 +17,20 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
-from sides import PRIOR, Peers, fit, logistic, network, seconds, side_by_side, white
+from sides import PRIOR, Peers, bar, fit, logistic, network, seconds, side_by_side, white
 from sklearn.datasets import make_moons
+from speed_itself import one_step, predict, rows_scaling
 from threadpoolctl import threadpool_limits
 
 import enkbayes as eb
 from enkbayes.datasets.plane import Plane, last_layer_features
-from enkbayes.expectations import Expectation
-from enkbayes.row_logits import WIDE
-from enkbayes.samplers.relaxation import evaluate, try_step
 
 RESULTS = Path(__file__).parent / "results"
-STEP_SIZES = [(10_000, 256, 600), (100_000, 64, 200), (20_000, 128, 300), (4_000, 512, 1_200), (200_000, 20, 100)]
-STEP_SIZES += [(100_000, 10, 100), (2_000, 200, 300)]  # the ends: hardly any features, hardly more rows than features
-STEP_BAR, PREDICT_BAR = 1.6, 1.5
 PARTS = ("image", "paper", "toy", "step", "rows", "predict")
 
 
@@ -185,123 +179,6 @@ def toy(peers: Peers, folder: Path, repetitions: int) -> list[dict[str, Any]]:
     return rows
 
 
-def one_step(_: Peers, __: Path, repetitions: int) -> list[dict[str, Any]]:
-    """One step of Equilibrium with its own averages against its bare matrix products."""
-    rows = []
-    for N, D, J in STEP_SIZES:
-        features = white(N, D)
-        problem = eb.Problem.create(features, logistic(features, 0), PRIOR)
-        settled = fit(problem, eb.Equilibrium(tol=1e-3), J)
-        wide = replace(settled.ensemble, basis=1.3 * settled.ensemble.basis)  # so that the step is a real one
-        for single in (True, False):
-            point = evaluate(problem, wide, Expectation(energy=False), single=single)
-            dtype = np.float32 if single else np.float64
-            bare, kept = (_products(problem, wide, dtype, keep=keep) for keep in (False, True))
-
-            def step(threads: int, point=point, problem=problem) -> float:
-                return seconds(lambda: try_step(problem, point, Expectation(energy=False), descend=False), threads)
-
-            sides = {
-                "step": step,
-                "products": lambda threads, work=bare: seconds(work, threads),
-                "products into kept memory": lambda threads, work=kept: seconds(work, threads),
-            }
-            times = side_by_side(sides, repetitions)
-            size = f"N {N:,}, D {D}, J {J}, {'float32' if single else 'float64'}"
-            rows += [
-                bar(f"step / its {name}, {size}", times["step"]["seconds"] / times[name]["seconds"], STEP_BAR, times)
-                for name in ("products", "products into kept memory")
-            ]
-    return rows
-
-
-def _products(problem, ensemble, dtype, *, keep: bool) -> Callable[[], None]:
-    """Return the matrix products of one step: logits (half of them, where pairs mean +- x need no more), curvature,
-    and the small ones of the basis. With `keep` the logits of all strips go into the same memory, which then is no part
-    of their time.
-    """
-    features = np.ascontiguousarray(problem.model.features, dtype=dtype)
-    basis, points = ensemble.basis, ensemble.points
-    if features.shape[1] >= WIDE and ensemble.half is not None:
-        points = ensemble.half
-    columns = np.ascontiguousarray(basis @ points.T, dtype=dtype)
-    rough, rough_points = basis.astype(dtype), points.astype(dtype)
-    slices = list(problem.model.strips.slices)
-    room = np.zeros((max(rows.stop - rows.start for rows in slices), len(points)), dtype) if keep else None
-
-    def work() -> None:
-        for rows in slices:
-            x = features[rows]
-            np.matmul(x, columns, out=None if room is None else room[: len(x)])
-            x.T @ x
-        H = basis.T @ basis  # of the prior
-        basis.T @ (H @ basis)  # curvature in the basis
-        rough_points @ rough.T  # particles
-        (basis * 2.0) @ H  # the root of the step
-        basis @ H  # the new basis
-        H @ H  # the step, as seen from there
-
-    return work
-
-
-def rows_scaling(_: Peers, __: Path, repetitions: int) -> list[dict[str, Any]]:
-    """N from 1e4 to 1e6, D 64, J 200: the exponent of the time in N."""
-    sizes = [10_000, 30_000, 100_000, 300_000, 1_000_000]
-    features = white(sizes[-1], 64)
-    labels = logistic(features, 0)
-    found: dict[str, Any] = {}
-    problems = {N: eb.Problem.create(features[:N], labels[:N], PRIOR) for N in sizes}
-    times = side_by_side(
-        {
-            str(N): lambda threads, p=p: seconds(lambda: fit(p, eb.Equilibrium(tol=1e-3), 200), threads)
-            for N, p in problems.items()
-        },
-        max(3, repetitions // 2),
-    )
-    steps = {N: fit(p, eb.Equilibrium(tol=1e-3), 200).info.steps for N, p in problems.items()}
-    each = [times[str(N)]["seconds"] for N in sizes]
-    found = {N: {"seconds": t, "steps": steps[N]} for N, t in zip(sizes, each, strict=True)}
-    exponent = float(np.polyfit(np.log(sizes), np.log(each), 1)[0])
-    large = float(np.log(each[-1] / each[-3]) / np.log(10))
-    return [
-        bar("exponent of the time in N, 1e4 to 1e6", exponent, 1.03, found),
-        bar("exponent of the time in N, 1e5 to 1e6", large, 1.03, found),
-    ]
-
-
-def predict(_: Peers, __: Path, repetitions: int) -> list[dict[str, Any]]:
-    """Predict 1e6 rows, D 256, J 600, against one product of that size and one sigmoid pass."""
-    features = white(3_000, 256)
-    posterior = fit(eb.Problem.create(features, logistic(features, 0), PRIOR), eb.Equilibrium(tol=1e-3), 600)
-    new = np.random.default_rng(1).standard_normal((1_000_000, 256), dtype=np.float32)
-    columns = posterior.theta.T.astype(np.float32)
-
-    def bare() -> None:
-        for i in range(0, len(new), 4_096):
-            z = new[i : i + 4_096] @ columns
-            np.tanh(z, out=z)
-
-    times = side_by_side(
-        {
-            "product and sigmoid": lambda threads: seconds(bare, threads),
-            "predict_proba": lambda threads: seconds(lambda: posterior.predict_proba(new), threads),
-            "mean_proba": lambda threads: seconds(lambda: posterior.mean_proba(new), threads),
-        },
-        2,
-    )
-    base = times["product and sigmoid"]["seconds"]
-    return [bar(f"{name}, 1e6 rows / product and sigmoid", times[name]["seconds"] / base, PREDICT_BAR, times)
-            for name in ("predict_proba", "mean_proba")]  # fmt: skip
-
-
-def bar(name: str, ratio: float, limit: float, details: dict[Any, Any], *, atleast: bool = False) -> dict[str, Any]:
-    """Return a row of the results, and print it."""
-    met = ratio >= limit if atleast else ratio <= limit
-    words = f"{'at least' if atleast else 'at most'} {limit:g}"
-    print(f"{name:70s} {ratio:10.4g}   {words:14s} {'met' if met else 'NOT met'}", flush=True)
-    return {"work": name, "measured": ratio, "bar": words, "limit": limit, "met": bool(met), "details": details}
-
-
 def environment(peers: Peers) -> dict[str, Any]:
     model = next(
         (line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line),
@@ -345,20 +222,17 @@ def main() -> None:
     if options.first:
         first(options.first)
         return
-    work = {
-        "image": image_scale,
-        "paper": paper_scheme,
-        "toy": toy,
-        "step": one_step,
-        "rows": rows_scaling,
-        "predict": predict,
-    }
+    against_peers = {"image": image_scale, "paper": paper_scheme, "toy": toy}
+    against_itself = {"step": one_step, "rows": rows_scaling, "predict": predict}
     peers = Peers(options.peers)
     path = options.out / "speed.json"
     known = json.loads(path.read_text())["bars"] if path.exists() else {}
     with tempfile.TemporaryDirectory() as folder:
         for part in options.only.split(","):
-            known[part] = work[part](peers, Path(folder), options.repetitions)
+            if part in against_itself:
+                known[part] = against_itself[part](options.repetitions)
+            else:
+                known[part] = against_peers[part](peers, Path(folder), options.repetitions)
             result = {"environment": environment(peers), "bars": {name: known[name] for name in PARTS if name in known}}
             path.write_text(json.dumps(result, indent=1) + "\n")
     chart([row for name in PARTS for row in known.get(name, [])], options.out / "speed.png")
