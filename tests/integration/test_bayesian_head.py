@@ -6,42 +6,14 @@ import sys
 
 import numpy as np
 import pytest
-from sklearn.datasets import load_digits, load_iris
 
 import enkbayes as eb
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
-from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 
-from enkbayes.metrics import nll  # noqa: E402
 from enkbayes.nets import BayesianHead  # noqa: E402
-
-
-def iris(dtype=torch.float32, classes=3):
-    X, y = load_iris(return_X_y=True)
-    X, y = X[y < classes], y[y < classes]
-    X = (X - X.mean(0)) / X.std(0) + np.random.default_rng(0).standard_normal(X.shape) * 0.5
-    return torch.as_tensor(X, dtype=dtype), torch.as_tensor(y)
-
-
-def digits(size=150, classes=4):
-    X, y = load_digits(return_X_y=True)
-    keep = np.flatnonzero(y < classes)[:size]
-    return torch.as_tensor(X[keep] / 16, dtype=torch.float32).reshape(-1, 1, 8, 8), torch.as_tensor(y[keep])
-
-
-def mlp(outputs, *, bias=True, dtype=torch.float32):
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, outputs, bias=bias)).to(dtype)
-
-
-def loader(*tensors, batch_size=40):
-    return DataLoader(TensorDataset(*tensors), batch_size=batch_size)
-
-
-def fit(model, data, **options):
-    return BayesianHead.fit(model, data, **{"progress": False, "particles": 40, **options})
+from oracles.heads import digits, fit, iris, loader, mlp  # noqa: E402
 
 
 class Squeezed(nn.Module):
@@ -152,22 +124,6 @@ def test_few_particles_predict_as_well_as_many():
     assert few.sample_proba(x).shape == (30, len(x), 4)
     assert (few(x) - exact).abs().max() < 1e-4
     assert (off - exact).abs().mean() > 1e-3
-
-
-def test_a_head_with_a_structured_covariance_survives_state_dict_and_export():
-    x, y = digits()
-    x = x.flatten(1).double()
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, 4)).double()
-    head = fit(model, loader(x, y), sampler=eb.MeanField(rank=12), particles=20)
-    assert head.posterior.ensemble.complement is not None
-    other = BayesianHead.empty(model)
-    other.load_state_dict(head.state_dict())
-    torch.testing.assert_close(other(x), head(x))
-    torch.testing.assert_close(other.sample_proba(x), head.sample_proba(x))
-    torch.testing.assert_close(head.float()(x.float()).double(), other(x), atol=1e-3, rtol=0)
-    exported = torch.export.export(other, (x[:8],), strict=False)
-    torch.testing.assert_close(exported.module()(x[:8]), other(x[:8]))
 
 
 def test_a_homotopy_starts_from_the_prior():
@@ -336,59 +292,6 @@ def test_errors_are_one_clear_sentence():
         fit(mlp(3), loader(x[:, None, :].repeat(1, 5, 1), y))
 
 
-@pytest.mark.parametrize("outputs", [1, 2, 3])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_the_exported_program_gives_the_same_numbers(outputs, dtype, tmp_path):
-    x, y = iris(dtype, classes=max(2, outputs))
-    head = fit(mlp(outputs, dtype=dtype), loader(x, y))
-    shapes = ({0: torch.export.Dim("n")},)
-    program = torch.export.export(head, (x[:8],), dynamic_shapes=(shapes,), strict=False)
-    torch.export.save(program, tmp_path / "head.pt2")
-    again = torch.export.load(tmp_path / "head.pt2").module()
-    assert torch.equal(again(x), head(x))
-
-
-@pytest.mark.parametrize("sampler", [eb.Equilibrium(), eb.StochasticSampler(ds=0.01, max_steps=20)])
-@pytest.mark.filterwarnings("ignore:StochasticSampler did not converge")
-def test_state_dict_round_trip_into_an_empty_head(sampler, tmp_path):
-    x, y = iris()
-    head = fit(mlp(3), loader(x, y), sampler=sampler)
-    torch.save(head.state_dict(), tmp_path / "head.pt")
-    torch.manual_seed(5)
-    other = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3))
-    empty = BayesianHead.empty(other)
-    torch.testing.assert_close(empty(x), torch.full((len(x), 3), 1 / 3))
-    empty.load_state_dict(torch.load(tmp_path / "head.pt", weights_only=True))
-    assert torch.equal(empty(x), head(x))
-    assert torch.equal(empty.sample_proba(x), head.sample_proba(x))
-    assert torch.equal(copy.deepcopy(head)(x), head(x))
-    with pytest.raises(RuntimeError, match="size mismatch"):
-        BayesianHead.empty(mlp(5)).load_state_dict(head.state_dict())
-
-
-def test_to_moves_buffers_and_casts_predictions():
-    x, y = iris()
-    head = fit(mlp(3), loader(x, y))
-    expected = head(x)
-    double = copy.deepcopy(head).to(torch.float64)
-    assert double.mean.dtype == torch.float64
-    assert double.posterior.theta.dtype == torch.float64
-    torch.testing.assert_close(double(x.double()), expected.double(), rtol=0, atol=1e-5)
-    half = copy.deepcopy(head).to(torch.bfloat16)
-    torch.testing.assert_close(half(x.bfloat16()), expected, rtol=0, atol=0.05)
-    assert head.to("meta").basis.device.type == "meta"
-
-
-def test_gradients_reach_the_inputs_and_no_parameter():
-    x, y = iris()
-    head = fit(mlp(3), loader(x, y))
-    probe = x[:3].clone().requires_grad_()
-    head(probe)[:, 0].sum().backward()
-    assert torch.isfinite(probe.grad).all()
-    assert probe.grad.abs().max() > 0
-    assert not any(p.requires_grad for p in head.parameters())
-
-
 def test_progress_bars_can_be_shown(capsys):
     x, y = iris()
     fit(mlp(3), loader(x, y), progress=True)
@@ -422,66 +325,3 @@ def test_an_empty_loader_is_one_sentence():
         BayesianHead.fit(model, [], progress=False)
     with pytest.raises(ValueError, match="yields no batches"):
         BayesianHead.fit(model, [], features=model[:2], progress=False)
-
-
-def trained(outputs, dtype=torch.float32):
-    """A network that has over-fitted 60 noisy rows, these, and 120 others."""
-    torch.manual_seed(1)
-    x = torch.randn(180, 4, dtype=dtype)
-    centres = torch.randn(4, max(outputs, 2), dtype=dtype)
-    y = torch.distributions.Categorical(logits=x @ centres).sample()
-    model = mlp(outputs, dtype=dtype)
-    optimiser = torch.optim.Adam(model.parameters(), lr=0.1)
-    for _ in range(150):
-        optimiser.zero_grad()
-        logits = model(x[:60])
-        loss = (
-            nn.functional.binary_cross_entropy_with_logits(logits[:, 0], y[:60].to(dtype))
-            if outputs == 1
-            else nn.functional.cross_entropy(logits, y[:60])
-        )
-        loss.backward()
-        optimiser.step()
-    return model, (x[:60], y[:60]), (x[60:120], y[60:120]), (x[120:], y[120:])
-
-
-@pytest.mark.parametrize("outputs", [1, 2, 3])
-def test_calibration_data_mend_an_over_confident_network(outputs):
-    model, train, held_out, fresh = trained(outputs)
-    head = fit(model, loader(*train), calibration=loader(*held_out))
-    with torch.no_grad():
-        logits = model(fresh[0])
-        network = torch.softmax(torch.cat([torch.zeros_like(logits), logits], 1) if outputs == 1 else logits, dim=1)
-    assert head.calibration.rows == 60
-    assert head.calibration.scale < 0.8
-    assert head(fresh[0]).dtype == torch.float32
-    assert nll(head(fresh[0]), fresh[1]) < nll(network, fresh[1]) - 0.1
-    again = BayesianHead.empty(model)
-    again.load_state_dict(head.state_dict())
-    torch.testing.assert_close(again(fresh[0]), head(fresh[0]))
-
-
-def test_calibration_works_with_features_of_ones_own():
-    model, train, held_out, fresh = trained(3)
-    whole = fit(model, loader(*train), calibration=loader(*held_out))
-    with_layer = fit(model, loader(*train), calibration=loader(*held_out), features=model[:-1], layer="2")
-    without = fit(model, loader(*train), calibration=loader(*held_out), features=model[:-1])
-    torch.testing.assert_close(with_layer(fresh[0]), whole(fresh[0]))
-    assert nll(without(fresh[0]), fresh[1]) < 1.1
-
-
-def test_calibration_data_choose_the_prior_alone():
-    model, train, held_out, _ = trained(1)
-    with pytest.raises(ValueError, match=r"pass either calibration= or a prior, not both"):
-        fit(model, loader(*train), calibration=loader(*held_out), prior_precision=1.0)
-
-
-def test_without_calibration_data_a_head_stays_near_its_network_and_says_what_is_lost():
-    model, train, _, fresh = trained(2)
-    head = fit(model, loader(*train))
-    with torch.no_grad():
-        network = torch.softmax(model(fresh[0]), dim=1)
-    assert (head(fresh[0]) - network).abs().mean() < 0.05
-    assert head(fresh[0]).max(1).values.mean() < network.max(1).values.mean()
-    assert "pass calibration=" in head.calibration.message
-    assert fit(model, loader(*train), prior_precision=1.0).calibration is None
