@@ -196,7 +196,7 @@ def averaged_logit(a: Array, v: Array) -> tuple[Array, Array, Array]:
 
 
 def _narrow_logit(a: Array, v: Array) -> tuple[Array, Array, Array]:
-    """Return the same by a Gauss-Hermite rule, for variances up to NARROW: four times as fast, and off by 1e-12."""
+    """Return the same by a Gauss-Hermite rule, for variances up to NARROW: cheaper, and off by 1e-12."""
     xp = namespace(a)
     x, weights = (like(part, a) for part in _hermite())
     z = a[:, None] + xp.sqrt(v)[:, None] * x
