@@ -29,7 +29,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 
 import enkbayes as eb
-from enkbayes.baselines import MAP
+from enkbayes.evaluation.baselines import MAP
 
 RESULTS = Path(__file__).parent / "results" / "big_heads.json"
 PARTICLES = 64

@@ -25,9 +25,9 @@ from rich.console import Console
 from sklearn.datasets import load_breast_cancer, load_digits
 
 import enkbayes as eb
-from enkbayes.baselines import BY_NAME, HMC, Method
-from enkbayes.compare import Comparison, Split, compare, standardised_splits
-from enkbayes.datasets import Plane, last_layer_features
+from enkbayes.evaluation.baselines import BY_NAME, HMC, Method
+from enkbayes.evaluation.compare import Comparison, Split, compare, standardised_splits
+from enkbayes.reproduction.datasets import Plane, last_layer_features
 
 ENVIRONMENT = {
     "python": platform.python_version(),

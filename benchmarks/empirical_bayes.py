@@ -24,7 +24,7 @@ from sklearn.model_selection import RepeatedStratifiedKFold
 from sklearn.preprocessing import StandardScaler
 
 import enkbayes as eb
-from enkbayes import empirical_bayes
+from enkbayes.inference import empirical_bayes
 
 GRID = 10.0 ** np.arange(-4, 5)
 RESULTS = Path(__file__).parent / "results" / "empirical_bayes.json"

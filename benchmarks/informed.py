@@ -29,9 +29,9 @@ from sklearn.neural_network import MLPClassifier
 from sklearn.preprocessing import scale
 
 import enkbayes as eb
-from enkbayes.advice import _spectrum
-from enkbayes.ensemble import AffineEnsemble
-from enkbayes.map_estimate import map_estimate, whitened_moments
+from enkbayes.core.ensemble import AffineEnsemble
+from enkbayes.inference.advice import _spectrum
+from enkbayes.solvers.map_estimate import map_estimate, whitened_moments
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 

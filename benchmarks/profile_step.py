@@ -29,13 +29,15 @@ from sides import PRIOR, logistic, network, seconds, side_by_side, white
 from threadpoolctl import threadpool_limits
 
 import enkbayes as eb
-from enkbayes import expectations, logits, row_logits, threads
-from enkbayes.expectations import Expectation
-from enkbayes.likelihoods import bernoulli
-from enkbayes.logits import LinearLogits
-from enkbayes.moments import Moments
-from enkbayes.row_logits import RowLogits
-from enkbayes.samplers import equilibrium, newton, relaxation
+from enkbayes.core import expectations, logits, row_logits
+from enkbayes.core.expectations import Expectation
+from enkbayes.core.likelihoods import bernoulli
+from enkbayes.core.logits import LinearLogits
+from enkbayes.core.moments import Moments
+from enkbayes.core.row_logits import RowLogits
+from enkbayes.engine import threads
+from enkbayes.samplers import equilibrium
+from enkbayes.solvers import newton, relaxation
 from enkbayes.samplers.equilibrium import Equilibrium
 
 RESULTS = Path(__file__).parent / "results" / "profile.json"

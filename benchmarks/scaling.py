@@ -36,9 +36,9 @@ LATENCY = 5e-5  # seconds a message
 def worker(D: int, J: int, rows: int, path: str) -> None:
     """Time the parts of a step on this process's share of the rows."""
     import enkbayes as eb
-    from enkbayes import distributed
-    from enkbayes.expectations import Expectation
-    from enkbayes.samplers.relaxation import evaluate, frame_map, precision
+    from enkbayes.core import distributed
+    from enkbayes.core.expectations import Expectation
+    from enkbayes.solvers.relaxation import evaluate, frame_map, precision
 
     number, count = distributed.connect()
     rng = np.random.default_rng(number)

@@ -28,7 +28,7 @@ from speed_itself import one_step, predict, rows_scaling
 from threadpoolctl import threadpool_limits
 
 import enkbayes as eb
-from enkbayes.datasets.plane import Plane, last_layer_features
+from enkbayes.reproduction.datasets.plane import Plane, last_layer_features
 
 RESULTS = Path(__file__).parent / "results"
 PARTS = ("image", "paper", "toy", "step", "rows", "predict")

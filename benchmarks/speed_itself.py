@@ -10,9 +10,9 @@ import numpy as np
 from sides import PRIOR, bar, fit, logistic, seconds, side_by_side, white
 
 import enkbayes as eb
-from enkbayes.expectations import Expectation
-from enkbayes.row_logits import WIDE
-from enkbayes.samplers.relaxation import evaluate, try_step
+from enkbayes.core.expectations import Expectation
+from enkbayes.core.row_logits import WIDE
+from enkbayes.solvers.relaxation import evaluate, try_step
 
 STEP_SIZES = [(10_000, 256, 600), (100_000, 64, 200), (20_000, 128, 300), (4_000, 512, 1_200), (200_000, 20, 100)]
 STEP_SIZES += [(100_000, 10, 100), (2_000, 200, 300)]  # the ends: hardly any features, hardly more rows than features

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.lib.format import write_array_header_1_0
 
 import enkbayes as eb
-from enkbayes.streams import NpyRows, NpzRows, stream
+from enkbayes.core.streams import NpyRows, NpzRows, stream
 
 RESULTS = Path(__file__).parent / "results" / "streaming.json"
 PIECE = 65_536

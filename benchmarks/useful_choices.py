@@ -1,4 +1,4 @@
-"""How the settings of `enkbayes.calibration` were chosen: on rows that usefulness.py does not measure.
+"""How the settings of `enkbayes.inference.calibration` were chosen: on rows that usefulness.py does not measure.
 
     python benchmarks/useful_choices.py      # ten minutes; writes results/useful_choices.json
 
@@ -27,14 +27,14 @@ from useful_development import deer_horses
 from useful_methods import LastLayer, best_scale, logits
 from useful_tasks import TASKS, Data, Split, Task
 
-from enkbayes import metrics
-from enkbayes.calibration import Score, calibrate
-from enkbayes.leave_one_out import leave_one_out_proba
+from enkbayes.core.posterior import Posterior
+from enkbayes.evaluation import metrics
+from enkbayes.inference.calibration import Score, calibrate
+from enkbayes.inference.leave_one_out import leave_one_out_proba
 from enkbayes.nets.layers import Layer
 from enkbayes.nets.start import trained_weights
-from enkbayes.posterior import Posterior
-from enkbayes.run import run
 from enkbayes.samplers import MeanField
+from enkbayes.samplers.run import run
 
 SEEDS = range(100, 115)
 HALVINGS = 4

@@ -18,11 +18,11 @@ from sklearn.preprocessing import StandardScaler
 from useful_networks import RECIPES, deer_and_horses, trained
 from useful_tasks import CALIBRATION, STRANGE, Data, Split, small
 
-from enkbayes.datasets.cifar import load_cifar10
-from enkbayes.datasets.idx import load_fashion_mnist, load_mnist
-from enkbayes.datasets.images import Images, in_colour
-from enkbayes.datasets.quickdraw import load_quickdraw
 from enkbayes.nets.image_training import image_tensor
+from enkbayes.reproduction.datasets.cifar import load_cifar10
+from enkbayes.reproduction.datasets.idx import load_fashion_mnist, load_mnist
+from enkbayes.reproduction.datasets.images import Images, in_colour
+from enkbayes.reproduction.datasets.quickdraw import load_quickdraw
 
 SEEN = 20_000  # training images of the networks for ten classes and Fashion-MNIST
 SEEDS = range(100, 105)  # of tables

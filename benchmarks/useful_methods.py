@@ -19,17 +19,17 @@ from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax, softmax
 from useful_tasks import Data, Split, Task
 
-from enkbayes.baselines import HMC, Laplace
-from enkbayes.calibration import calibrate
-from enkbayes.metrics import confidence, entropy, logit_variance, mutual_information
+from enkbayes.core.posterior import Posterior
+from enkbayes.core.problem import Problem
+from enkbayes.evaluation.baselines import HMC, Laplace
+from enkbayes.evaluation.metrics import confidence, entropy, logit_variance, mutual_information
+from enkbayes.inference.calibration import calibrate
 from enkbayes.nets import BayesianHead, BayesianNetwork, Probes, Strangeness
 from enkbayes.nets.layers import Layer, linear_layer
 from enkbayes.nets.module import PosteriorModule
 from enkbayes.nets.start import trained_weights
-from enkbayes.posterior import Posterior
-from enkbayes.problem import Problem
-from enkbayes.run import run
 from enkbayes.samplers import Equilibrium
+from enkbayes.samplers.run import run
 
 Vector = np.ndarray[Any, Any]
 

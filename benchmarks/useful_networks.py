@@ -16,11 +16,11 @@ from pathlib import Path
 
 import torch
 
-from enkbayes.datasets.cifar import dogs_and_cats, load_cifar10
-from enkbayes.datasets.downloads import cache_folder
-from enkbayes.datasets.images import Images
 from enkbayes.nets.image_training import ImageTraining, train_on_images
 from enkbayes.nets.resnet import ResNet10
+from enkbayes.reproduction.datasets.cifar import dogs_and_cats, load_cifar10
+from enkbayes.reproduction.datasets.downloads import cache_folder
+from enkbayes.reproduction.datasets.images import Images
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ def _ten_classes() -> Images:
 
 
 def _fashion() -> Images:
-    from enkbayes.datasets.idx import load_fashion_mnist
+    from enkbayes.reproduction.datasets.idx import load_fashion_mnist
 
     train, _ = load_fashion_mnist()
     return Images(train.images[:20_000], train.labels[:20_000])

@@ -22,7 +22,7 @@ from useful_development import DEVELOPMENT
 from useful_methods import batched
 from useful_tasks import BATCH, Split
 
-from enkbayes.metrics import entropy, logit_variance, mutual_information, ood_separation
+from enkbayes.evaluation.metrics import entropy, logit_variance, mutual_information, ood_separation
 from enkbayes.nets import BayesianHead, Probes, Strangeness
 from enkbayes.nets.strangeness import normal_score
 

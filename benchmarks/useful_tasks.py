@@ -26,11 +26,11 @@ from sklearn.preprocessing import StandardScaler
 from torch import nn
 from useful_networks import RECIPES, trained
 
-from enkbayes.datasets.cifar import dogs_and_cats, load_cifar10, neither_dogs_nor_cats
-from enkbayes.datasets.idx import load_fashion_mnist, load_mnist
-from enkbayes.datasets.images import Images, in_colour
-from enkbayes.datasets.quickdraw import load_quickdraw
 from enkbayes.nets.image_training import image_tensor
+from enkbayes.reproduction.datasets.cifar import dogs_and_cats, load_cifar10, neither_dogs_nor_cats
+from enkbayes.reproduction.datasets.idx import load_fashion_mnist, load_mnist
+from enkbayes.reproduction.datasets.images import Images, in_colour
+from enkbayes.reproduction.datasets.quickdraw import load_quickdraw
 
 VERSION = 2  # of tasks and networks: results of another one do not count
 MEMBERS = 5

@@ -32,8 +32,8 @@ from useful_page import NEEDED, write_page
 from useful_tasks import TASKS, VERSION, Split, Task
 
 import enkbayes as eb
-from enkbayes import metrics
-from enkbayes.datasets.downloads import cache_folder
+from enkbayes.evaluation import metrics
+from enkbayes.reproduction.datasets.downloads import cache_folder
 
 RESULTS = Path(__file__).parent / "results"
 SEEDS = (0, 1, 2)

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 import enkbayes as eb
-from enkbayes import plots
+from enkbayes.evaluation import plots
 
 SAMPLERS = {
     "Equilibrium": eb.Equilibrium(),

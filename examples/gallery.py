@@ -1,4 +1,4 @@
-"""Every kind of figure in enkbayes.plots, drawn from real fits into a folder, and one page with all of them.
+"""Every kind of figure in enkbayes.evaluation.plots, drawn from real fits into a folder, and one page with all of them.
 
     python examples/gallery.py --out gallery
 
@@ -27,7 +27,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import enkbayes as eb
-from enkbayes import metrics, plots
+from enkbayes.evaluation import metrics, plots
 
 Array = np.ndarray
 

@@ -23,7 +23,7 @@ from sklearn.model_selection import train_test_split
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from enkbayes import plots
+from enkbayes.evaluation import plots
 from enkbayes.nets import BayesianHead, BayesianNetwork
 
 Predict = Callable[[torch.Tensor], torch.Tensor]

@@ -2,16 +2,15 @@
 
 from typing import TYPE_CHECKING, Any
 
-from enkbayes.advice import Advice, advise
-from enkbayes.ensemble import AffineEnsemble
-from enkbayes.evidence import Evidence, log_evidence
-from enkbayes.gaussian import Gaussian
-from enkbayes.informed import reduce_to_data
-from enkbayes.likelihoods import Bernoulli, Categorical, Normal
-from enkbayes.polish import polish
-from enkbayes.posterior import Info, Posterior, Uncertainty
-from enkbayes.problem import Problem
-from enkbayes.run import iterate, run
+from enkbayes.core.ensemble import AffineEnsemble
+from enkbayes.core.gaussian import Gaussian
+from enkbayes.core.likelihoods import Bernoulli, Categorical, Normal
+from enkbayes.core.posterior import Info, Posterior, Uncertainty
+from enkbayes.core.problem import Problem
+from enkbayes.inference.advice import Advice, advise
+from enkbayes.inference.evidence import Evidence, log_evidence
+from enkbayes.inference.polish import polish
+from enkbayes.inference.reduction import reduce_to_data
 from enkbayes.samplers import (
     Equilibrium,
     Homotopy,
@@ -21,19 +20,20 @@ from enkbayes.samplers import (
     TamedHomotopy,
     TrotterSampler,
 )
+from enkbayes.samplers.run import iterate, run
 
 if TYPE_CHECKING:
-    from enkbayes.artefacts import load, save
-    from enkbayes.empirical_bayes import tune_prior
-    from enkbayes.estimators import EnsembleClassifier
+    from enkbayes.estimators.artefacts import load, save
+    from enkbayes.estimators.classifier import EnsembleClassifier
+    from enkbayes.inference.empirical_bayes import tune_prior
 
 __version__ = "0.1.0"
 
 _LAZY = {
-    "EnsembleClassifier": "enkbayes.estimators",
-    "load": "enkbayes.artefacts",
-    "save": "enkbayes.artefacts",
-    "tune_prior": "enkbayes.empirical_bayes",
+    "EnsembleClassifier": "enkbayes.estimators.classifier",
+    "load": "enkbayes.estimators.artefacts",
+    "save": "enkbayes.estimators.artefacts",
+    "tune_prior": "enkbayes.inference.empirical_bayes",
 }
 """Names whose modules import scikit-learn or safetensors: loaded at first use, so that the import stays light."""
 

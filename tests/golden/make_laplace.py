@@ -16,7 +16,7 @@ from sklearn.datasets import load_breast_cancer, load_wine
 from sklearn.preprocessing import StandardScaler
 
 import enkbayes as eb
-from enkbayes.map_estimate import map_estimate
+from enkbayes.solvers.map_estimate import map_estimate
 
 FILE = Path(__file__).parent / "laplace_torch.npz"
 HEADS = {"two_logits": (load_breast_cancer, 2), "three_logits": (load_wine, 3)}

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from enkbayes.baselines import Laplace, LaplaceProbit
+from enkbayes.evaluation.baselines import Laplace, LaplaceProbit
 from golden.make_laplace import FILE, HEADS, head_problem
 
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import enkbayes as eb
-from enkbayes.arrays import namespace, to_numpy
+from enkbayes.engine.arrays import namespace, to_numpy
 from laws.cases import PAIRS, SAMPLERS, full_prior, make, raw_data
 
 

@@ -15,7 +15,7 @@ def start(problem, J=20):
 
 def test_every_sampler_and_likelihood_is_under_the_laws():
     covered = {type(x).__name__ for x in (*SAMPLERS.values(), *LIKELIHOODS.values())}
-    public = set(eb.samplers.__all__) | set(eb.likelihoods.__all__)
+    public = set(eb.samplers.__all__) | set(eb.core.likelihoods.__all__)
     assert covered == public - {"State", "Sampler", "Informed", "Likelihood", "BY_NAME", "FROM_PRIOR"}
 
 

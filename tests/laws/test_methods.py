@@ -7,8 +7,8 @@ import pytest
 import scipy.sparse
 
 import enkbayes as eb
-from enkbayes.arrays import namespace, to_numpy
-from enkbayes.baselines import ALDI, BY_NAME, HMC, Ensemble
+from enkbayes.engine.arrays import namespace, to_numpy
+from enkbayes.evaluation.baselines import ALDI, BY_NAME, HMC, Ensemble
 from enkbayes.samplers import BY_NAME as SAMPLERS
 from laws.cases import make, raw_data
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from enkbayes import metrics
+from enkbayes.evaluation import metrics
 
 cases = st.tuples(st.integers(1, 60), st.integers(2, 6), st.integers(0, 2**32 - 1), st.booleans())
 quick = settings(max_examples=60, deadline=None)

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import enkbayes as eb
-from enkbayes.expectations import closure, empirical
+from enkbayes.core.expectations import closure, empirical
 from oracles import paper
 
 sizes = st.tuples(st.integers(1, 9), st.integers(1, 12), st.integers(2, 14), st.integers(0, 2**32 - 1))

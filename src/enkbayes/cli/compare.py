@@ -15,9 +15,9 @@ import typer
 from enkbayes.cli.console import AsJson, Quiet, Speech
 
 if TYPE_CHECKING:
-    from enkbayes.baselines import Method
-    from enkbayes.compare import Split
-    from enkbayes.tables import Table
+    from enkbayes.cli.tables import Table
+    from enkbayes.evaluation.baselines import Method
+    from enkbayes.evaluation.compare import Split
 
 EXTRAS = {"torch": "torch", "numpyro": "hmc", "arviz": "arviz"}
 """Which extra installs a library that a method needs."""
@@ -48,8 +48,8 @@ def compare(
     installed is named and skipped; one that fails on the data says so, and the others go on.
     """
     from enkbayes.cli.comparison import check_folder_for, comparison_facts, say, write
-    from enkbayes.compare import compare as run_comparison
-    from enkbayes.tables import check_classes, class_labels, read
+    from enkbayes.cli.tables import check_classes, class_labels, read
+    from enkbayes.evaluation.compare import compare as run_comparison
 
     speech = Speech(as_json, quiet)
     chosen, skipped = _chosen(methods)
@@ -80,7 +80,7 @@ def compare(
 
 def _chosen(words: str) -> tuple[list[Method], dict[str, str]]:
     """Return the methods to run and, by name, why others are skipped."""
-    from enkbayes.baselines import BY_NAME
+    from enkbayes.evaluation.baselines import BY_NAME
 
     names = list(BY_NAME) if words == "all" else list(dict.fromkeys(name.strip() for name in words.split(",")))
     wanted = [_method(name) for name in names]
@@ -93,7 +93,7 @@ def _chosen(words: str) -> tuple[list[Method], dict[str, str]]:
 
 def _method(name: str) -> Method:
     """Return a method by its name: the only place where it is resolved."""
-    from enkbayes.baselines import BY_NAME
+    from enkbayes.evaluation.baselines import BY_NAME
 
     if name not in BY_NAME:
         close = get_close_matches(name, BY_NAME, n=3)
@@ -105,7 +105,7 @@ def _method(name: str) -> Method:
 
 def _reference(name: str) -> Method:
     """Return the reference; NUTS with more draws than as a method, since its noise is in every distance."""
-    from enkbayes.baselines import HMC
+    from enkbayes.evaluation.baselines import HMC
 
     method = _method(name)
     if sentence := _missing(method):
@@ -127,8 +127,8 @@ def _splits(
     """Return the splits. Which columns can be used is decided on all rows, where ids and names show best; means,
     medians and categories are those of the training rows.
     """
-    from enkbayes.compare import stratified_rows
-    from enkbayes.tables import Preprocessing
+    from enkbayes.cli.tables import Preprocessing
+    from enkbayes.evaluation.compare import stratified_rows
 
     whole = Preprocessing.fit(table, target)
     whole.transform(table)  # a bad entry is named by its row in the file
@@ -141,8 +141,8 @@ def _splits(
 
 
 def _split(columns: dict[str, Any], numbers: Any, train: Any, test: Any) -> Split:
-    from enkbayes.compare import Split
-    from enkbayes.tables import Preprocessing, Table
+    from enkbayes.cli.tables import Preprocessing, Table
+    from enkbayes.evaluation.compare import Split
 
     known, fresh = (Table({name: values[rows] for name, values in columns.items()}) for rows in (train, test))
     preprocessing = Preprocessing.fit(known)

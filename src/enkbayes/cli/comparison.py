@@ -13,10 +13,10 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from enkbayes.cli.console import Speech, json_text
-from enkbayes.compare import INTERVAL
+from enkbayes.evaluation.compare import INTERVAL
 
 if TYPE_CHECKING:
-    from enkbayes.compare import Comparison, Estimate, Row
+    from enkbayes.evaluation.compare import Comparison, Estimate, Row
 
 COLUMNS = {
     "accuracy": "accuracy",
@@ -115,7 +115,7 @@ def under_the_table(found: Comparison) -> list[str]:
 
 def check_folder_for(out: Path) -> None:
     """Refuse, before any work is done, a folder that cannot hold the figure, or figures that cannot be drawn."""
-    from enkbayes.plots import require_matplotlib
+    from enkbayes.evaluation.plots import require_matplotlib
 
     require_matplotlib()
     if out.exists() and not out.is_dir():
@@ -124,8 +124,8 @@ def check_folder_for(out: Path) -> None:
 
 def write(out: Path, found: Comparison, facts: dict[str, Any]) -> list[Path]:
     """Write figure and table into the folder, all or nothing, and return the paths of the figures."""
-    from enkbayes.compare import reliability_figure
-    from enkbayes.tables import replacing
+    from enkbayes.cli.tables import replacing
+    from enkbayes.evaluation.compare import reliability_figure
 
     out.mkdir(parents=True, exist_ok=True)
     paths = [out / name for name in FIGURES] if found.proba else []

@@ -13,7 +13,7 @@ from enkbayes.cli.console import AsJson, Quiet, Speech
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from enkbayes.demo import DemoResult
+    from enkbayes.reproduction.demo import DemoResult
 
 
 def demo(
@@ -23,7 +23,7 @@ def demo(
     quiet: Quiet = False,
 ) -> None:
     """Train a small network on two moons, give it a posterior, and show what changes: picture, table and report."""
-    from enkbayes.demo import run_demo
+    from enkbayes.reproduction.demo import run_demo
 
     speech = Speech(as_json, quiet)
     with speech.progress("training") as bar:

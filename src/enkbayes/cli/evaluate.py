@@ -28,7 +28,7 @@ def evaluate(
     With --ood also AUROC, AUPR and FPR95 of telling those rows from the others by their lack of confidence.
     """
     from enkbayes.cli.model import TableModel
-    from enkbayes.metrics import ood_score, score
+    from enkbayes.evaluation.metrics import ood_score, score
 
     speech = Speech(as_json, quiet)
     fitted = TableModel.load(model)
@@ -49,7 +49,7 @@ def _labelled(
 ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     """Return probabilities (n, K) and class numbers (n,)."""
     from enkbayes.cli.model import following
-    from enkbayes.tables import class_labels, stream
+    from enkbayes.cli.tables import class_labels, stream
 
     proba, numbers = [], []
     with speech.progress("evaluating") as bar:
@@ -61,7 +61,7 @@ def _labelled(
 
 def _unlabelled(model: TableModel, path: Path, target: str, speech: Speech) -> np.ndarray[Any, Any]:
     from enkbayes.cli.model import following
-    from enkbayes.tables import stream
+    from enkbayes.cli.tables import stream
 
     with speech.progress("out of distribution") as bar:
         return np.concatenate([model.proba(table, target) for table in following(stream(path), bar)])

@@ -14,11 +14,11 @@ import typer
 
 from enkbayes.cli.console import AsJson, Quiet, Speech, text, warnings_as_notes
 from enkbayes.cli.processes import LazyFeatures, Processes, part_of, together
-from enkbayes.processes import first, told
+from enkbayes.engine.processes import first, told
 
 if TYPE_CHECKING:
-    from enkbayes.estimators import EnsembleClassifier
-    from enkbayes.tables import Preprocessing, Table
+    from enkbayes.cli.tables import Preprocessing, Table
+    from enkbayes.estimators.classifier import EnsembleClassifier
 
 
 class SamplerName(StrEnum):
@@ -58,8 +58,8 @@ def fit(
 
     Under torchrun (torchrun --nproc-per-node 2 -m enkbayes fit ...) each process keeps its share of the rows.
     """
-    from enkbayes.estimators import EnsembleClassifier
-    from enkbayes.trust import BAD
+    from enkbayes.estimators.classifier import EnsembleClassifier
+    from enkbayes.inference.trust import BAD
 
     begin = time.perf_counter()
     with together(checkpoint) as processes:
@@ -111,7 +111,7 @@ class TrainingData:
     @classmethod
     def load(cls, path: Path, target: str) -> TrainingData:
         """Read a file; every process reads all of it, so that all make the same features."""
-        from enkbayes.tables import Preprocessing, check_classes, class_labels, read
+        from enkbayes.cli.tables import Preprocessing, check_classes, class_labels, read
 
         table = read(path)
         labels = class_labels(table, target)
@@ -137,7 +137,7 @@ class TrainingData:
 
 def _learn(classifier: EnsembleClassifier, data: TrainingData, processes: Processes, path: Path | None) -> None:
     """Fit the classifier, in one process or on shares of the rows."""
-    from enkbayes.checkpoints import Checkpoint
+    from enkbayes.storage.checkpoints import Checkpoint
 
     kept = None if path is None else Checkpoint(path, keep=True)  # until the model is written
     if processes.count == 1:
@@ -152,7 +152,7 @@ def _learn(classifier: EnsembleClassifier, data: TrainingData, processes: Proces
 
 def _save(classifier: EnsembleClassifier, data: TrainingData, out: Path, *, whole: bool) -> None:
     """Write the model; where nobody had all rows, their fingerprint is found now."""
-    from enkbayes.fingerprint import fingerprint
+    from enkbayes.storage.fingerprint import fingerprint
 
     if not whole:
         classifier.fingerprint_ = fingerprint(LazyFeatures(data.table, data.preprocessing), data.labels)
@@ -170,7 +170,7 @@ def _tell(speech: Speech, preprocessing: Preprocessing, title: str, facts: dict[
 
 def _check_files(out: Path, report: Path | None, checkpoint: Path | None) -> None:
     """Say before the fit what would keep its files from being written."""
-    from enkbayes.tables import check_folder
+    from enkbayes.cli.tables import check_folder
 
     if out.suffix != ".safetensors":
         raise ValueError(f"the model file is {out}; expected a name that ends in .safetensors")
@@ -184,8 +184,8 @@ def _check_report(path: Path | None) -> None:
     """Say before the fit what would keep the report from being written."""
     if path is None:
         return
-    from enkbayes.report import require_report
-    from enkbayes.tables import check_folder
+    from enkbayes.cli.tables import check_folder
+    from enkbayes.evaluation.report import require_report
 
     if path.suffix != ".html":
         raise ValueError(f"the report is {path}; expected a name that ends in .html")
@@ -195,8 +195,8 @@ def _check_report(path: Path | None) -> None:
 
 def _write_report(path: Path, classifier: EnsembleClassifier, data: TrainingData, title: str) -> Path:
     """Write the trust report, which looks at all rows in this process."""
-    from enkbayes.report import trust_page
-    from enkbayes.tables import replacing
+    from enkbayes.cli.tables import replacing
+    from enkbayes.evaluation.report import trust_page
 
     features, labels = data.features(), data.labels
     classifier.problem_ = classifier.problem_of(features, labels)
@@ -217,7 +217,7 @@ def _precision(words: str) -> float | str:
 
 
 def _facts(classifier: EnsembleClassifier, preprocessing: Preprocessing, rows: int) -> dict[str, Any]:
-    from enkbayes.records import to_json
+    from enkbayes.storage.records import to_json
 
     info = classifier.posterior_.info
     return {

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from enkbayes.tables import NumberColumn, Preprocessing, Table
-from enkbayes.tables.table import listed, texts
+from enkbayes.cli.tables import NumberColumn, Preprocessing, Table
+from enkbayes.cli.tables.table import listed, texts
 
 if TYPE_CHECKING:
-    from enkbayes.estimators import EnsembleClassifier
+    from enkbayes.estimators.classifier import EnsembleClassifier
 
 Vector = np.ndarray[Any, Any]
 
@@ -29,8 +29,8 @@ class TableModel:
     @classmethod
     def load(cls, path: Path) -> TableModel:
         """Open a model file."""
-        from enkbayes.estimators import EnsembleClassifier
-        from enkbayes.storage import read
+        from enkbayes.estimators.classifier import EnsembleClassifier
+        from enkbayes.storage.model_files import read
 
         if not path.is_file():
             trouble = "is a folder" if path.is_dir() else "is not there"

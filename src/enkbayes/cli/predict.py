@@ -13,7 +13,7 @@ from enkbayes.cli.console import AsJson, Quiet, Speech
 
 if TYPE_CHECKING:
     from enkbayes.cli.model import TableModel
-    from enkbayes.tables import Table
+    from enkbayes.cli.tables import Table
 
 
 def predict(
@@ -32,7 +32,7 @@ def predict(
     than memory.
     """
     from enkbayes.cli.model import TableModel, following
-    from enkbayes.tables import check_output, stream, table_writer
+    from enkbayes.cli.tables import check_output, stream, table_writer
 
     started, speech = time.perf_counter(), Speech(as_json, quiet)
     check_output(out)

@@ -16,7 +16,7 @@ import numpy as np
 import typer
 
 if TYPE_CHECKING:
-    from enkbayes.tables import Preprocessing, Table
+    from enkbayes.cli.tables import Preprocessing, Table
 
 TURNS = itertools.count()  # commands of this process so far
 BAD_INPUT, LOST, INTERRUPTED, ENDED = 2, 4, 130, 143
@@ -65,7 +65,7 @@ def together(checkpoint: Path | None = None) -> Iterator[Processes]:
         return
     from torch import distributed
 
-    from enkbayes.processes import connect, connected
+    from enkbayes.engine.processes import connect, connected
 
     with _ending(checkpoint):
         joined = not connected()
@@ -79,8 +79,8 @@ def together(checkpoint: Path | None = None) -> Iterator[Processes]:
 @contextmanager
 def _ending(checkpoint: Path | None) -> Iterator[None]:
     """Turn what ends a command into one sentence of one process and an exit code of each."""
-    from enkbayes.checkpoints import Stopped
-    from enkbayes.processes import ProcessLost, connected, first_word
+    from enkbayes.engine.processes import ProcessLost, connected, first_word
+    from enkbayes.storage.checkpoints import Stopped
 
     turn = f"in command {next(TURNS)}"
     try:
@@ -104,7 +104,7 @@ def _ending(checkpoint: Path | None) -> Iterator[None]:
 
 def _stop(*_: Any) -> None:
     """End because torchrun says so: another process has ended, or the job is cancelled."""
-    from enkbayes.checkpoints import Stopped
+    from enkbayes.storage.checkpoints import Stopped
 
     raise Stopped("the process was asked to end")
 
@@ -112,11 +112,11 @@ def _stop(*_: Any) -> None:
 def part_of(table: Table, rows: slice) -> Table:
     """Return some rows of a table.
 
-    >>> from enkbayes.tables import Table
+    >>> from enkbayes.cli.tables import Table
     >>> part_of(Table({"age": np.array([31.0, 44.0, 27.0])}), slice(1, 3)).columns["age"].tolist()
     [44.0, 27.0]
     """
-    from enkbayes.tables import Table
+    from enkbayes.cli.tables import Table
 
     return Table({name: values[rows] for name, values in table.columns.items()}, table.start + rows.start)
 

@@ -14,8 +14,8 @@ import typer
 from enkbayes.cli.console import AsJson, Quiet, Speech
 
 if TYPE_CHECKING:
-    from enkbayes.paper.experiments import Outcome
-    from enkbayes.paper.sizes import Tell
+    from enkbayes.reproduction.experiments import Outcome
+    from enkbayes.reproduction.sizes import Tell
 
 
 def reproduce(
@@ -38,10 +38,10 @@ def reproduce(
     Names: table1, table2, figure1 to figure7, meanfield, beyond; all is all of them. What is finished is kept, so a
     call with the same names, size and folder goes on where the last one stopped; networks go on at their last epoch.
     """
-    from enkbayes.paper.experiments import EXPERIMENTS
-    from enkbayes.paper.experiments import reproduce as run_experiments
-    from enkbayes.paper.sizes import BY_NAME
-    from enkbayes.report import require_report
+    from enkbayes.evaluation.report import require_report
+    from enkbayes.reproduction.experiments import EXPERIMENTS
+    from enkbayes.reproduction.experiments import reproduce as run_experiments
+    from enkbayes.reproduction.sizes import BY_NAME
 
     speech = Speech(as_json, quiet)
     chosen = _chosen(names, list(EXPERIMENTS))

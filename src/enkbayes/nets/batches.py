@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from enkbayes.arrays import to_numpy
+from enkbayes.engine.arrays import to_numpy
 
 Place: TypeAlias = str | int | Callable[[Any], Any] | None
 """Where something is in a batch: a key of a dict, a position of a tuple, a function of the batch, or None to guess."""

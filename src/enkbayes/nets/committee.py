@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from torch import nn
 
-from enkbayes.arrays import Array, floating, like, namespace, row_slices, to_numpy
+from enkbayes.core.posterior import Uncertainty
+from enkbayes.engine.arrays import Array, floating, like, namespace, row_slices, to_numpy
 from enkbayes.nets.batches import device_of
 from enkbayes.nets.subspace import logits_of
-from enkbayes.posterior import Uncertainty
 
 CHUNK = 1024  # rows whose activations are held at a time
 

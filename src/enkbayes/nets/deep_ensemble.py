@@ -20,7 +20,7 @@ from torch import nn
 from torch.func import functional_call, stack_module_state, vmap
 from torch.nn import functional
 
-from enkbayes.baselines.deep_ensemble import DeepEnsemble
+from enkbayes.evaluation.baselines.deep_ensemble import DeepEnsemble
 from enkbayes.nets.batches import device_of
 from enkbayes.nets.checkpoints import restore, store
 from enkbayes.nets.committee import Committee

@@ -11,19 +11,19 @@ import numpy as np
 import torch
 from torch import nn
 
-from enkbayes.calibration import Calibration, calibrate, uncalibrated
-from enkbayes.gaussian import Gaussian
-from enkbayes.likelihoods import Bernoulli, Categorical
-from enkbayes.linear_map import LinearMap
-from enkbayes.map_estimate import map_estimate
+from enkbayes.core.gaussian import Gaussian
+from enkbayes.core.likelihoods import Bernoulli, Categorical
+from enkbayes.core.linear_map import LinearMap
+from enkbayes.core.posterior import Posterior
+from enkbayes.core.problem import Problem
+from enkbayes.inference.calibration import Calibration, calibrate, uncalibrated
 from enkbayes.nets.batches import Place, Reader, call, device_of, shown
 from enkbayes.nets.layers import Layer, behead, encoder, frozen_copy, linear_layer, take_off
 from enkbayes.nets.module import PosteriorModule, blank
 from enkbayes.nets.start import around_trained_weights, trained_weights
-from enkbayes.posterior import Posterior
-from enkbayes.problem import Problem
-from enkbayes.run import run
 from enkbayes.samplers import FROM_PRIOR, Sampler
+from enkbayes.samplers.run import run
+from enkbayes.solvers.map_estimate import map_estimate
 
 
 class BayesianHead(PosteriorModule):
@@ -77,10 +77,10 @@ class BayesianHead(PosteriorModule):
         softmax predicts, with half the parameters and an exact predictive integral.
 
         With `calibration` the posterior is one that predicts no worse than temperature scaling on these data, see
-        `enkbayes.calibration`. Without it and without a prior of your own the prior is centred at the trained weights
-        and each training row counts a hundredth, which changes predictions little; what a network has over-fitted it
-        cannot tell. `prior_precision=0.5`, or any other prior, is the paper's recipe: N(0, 1 / prior_precision) and all
-        training rows at full weight, sure of features that were trained on these very rows.
+        `enkbayes.inference.calibration`. Without it and without a prior of your own the prior is centred at the
+        trained weights and each training row counts a hundredth, which changes predictions little; what a network has
+        over-fitted it cannot tell. `prior_precision=0.5`, or any other prior, is the paper's recipe: N(0, 1 /
+        prior_precision) and all training rows at full weight, sure of features that were trained on these very rows.
 
         Parameters
         ----------
@@ -111,8 +111,8 @@ class BayesianHead(PosteriorModule):
         sampler : Sampler, optional
             Default `Equilibrium()`, which needs no more particles than you want to see.
         particles, seed : int
-            As in `enkbayes.run`. An initial ensemble of J > P particles has the trained weights as its mean and the
-            prior's spread (samplers that need a prior ensemble get one).
+            As in `enkbayes.samplers.run`. An initial ensemble of J > P particles has the trained weights as its mean
+            and the prior's spread (samplers that need a prior ensemble get one).
         progress : bool
             Show progress bars.
         """

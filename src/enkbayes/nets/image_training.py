@@ -20,9 +20,9 @@ from safetensors.torch import save_file
 from torch import nn
 from torch.nn import functional
 
-from enkbayes.fingerprint import fingerprint
 from enkbayes.nets.checkpoints import in_one_piece
 from enkbayes.nets.subspace import logits_of
+from enkbayes.storage.fingerprint import fingerprint
 
 Vector = np.ndarray[Any, Any]
 ShowEpoch = Callable[[int, float], None]

@@ -4,10 +4,10 @@ In a subspace w = w* + directions u the logits are, to first order,
 
     z_n(u) = (f_n + V_n u) / T,    f_n = f_n(w*),    V_n = df_n/dw directions,    u ~ N(0, v I),
 
-a linear model with a few parameters, so that every candidate for v costs a moment. As in `enkbayes.calibration`, the
-width is stated as the spread v mean |V_n|^2 of the logits, candidates are judged by the log loss of held-out rows in
-cross-validation, and chosen is the largest gain over temperature scaling (v = 0) less one standard error. So a
-posterior that held-out rows do not ask for is so narrow that it changes nothing.
+a linear model with a few parameters, so that every candidate for v costs a moment. As in
+`enkbayes.inference.calibration`, the width is stated as the spread v mean |V_n|^2 of the logits, candidates are judged
+by the log loss of held-out rows in cross-validation, and chosen is the largest gain over temperature scaling (v = 0)
+less one standard error. So a posterior that held-out rows do not ask for is so narrow that it changes nothing.
 """
 
 from __future__ import annotations
@@ -21,8 +21,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from enkbayes.arrays import to_numpy
-from enkbayes.calibration import (
+from enkbayes.core.gaussian import Gaussian
+from enkbayes.core.posterior import Posterior
+from enkbayes.core.problem import Problem
+from enkbayes.engine.arrays import to_numpy
+from enkbayes.inference.calibration import (
     FEWEST,
     MARGIN,
     NARROW,
@@ -33,11 +36,8 @@ from enkbayes.calibration import (
     Score,
     temperature_scale,
 )
-from enkbayes.gaussian import Gaussian
-from enkbayes.posterior import Posterior
-from enkbayes.problem import Problem
-from enkbayes.run import run
 from enkbayes.samplers import Equilibrium
+from enkbayes.samplers.run import run
 
 Vector = np.ndarray[Any, Any]
 FOLDS = 5

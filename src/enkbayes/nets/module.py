@@ -11,10 +11,10 @@ from typing import Any, Self
 import torch
 from torch import nn
 
-from enkbayes.complement import Complement, Frame
-from enkbayes.ensemble import AffineEnsemble
-from enkbayes.likelihoods import Likelihood
-from enkbayes.posterior import Info, Posterior, Uncertainty
+from enkbayes.core.complement import Complement, Frame
+from enkbayes.core.ensemble import AffineEnsemble
+from enkbayes.core.likelihoods import Likelihood
+from enkbayes.core.posterior import Info, Posterior, Uncertainty
 
 BUFFERS = ("mean", "basis", "points")
 COMPLEMENT = ("left", "right", "variance", "tightening", "seed")

@@ -11,8 +11,10 @@ import numpy as np
 import torch
 from torch import nn
 
-from enkbayes.calibration import Calibration
-from enkbayes.gaussian import Gaussian, standard_points
+from enkbayes.core.gaussian import Gaussian, standard_points
+from enkbayes.core.posterior import Posterior
+from enkbayes.core.problem import Problem
+from enkbayes.inference.calibration import Calibration
 from enkbayes.nets.batches import Place, Reader, device_of, shown
 from enkbayes.nets.front import replayed
 from enkbayes.nets.layers import frozen_copy
@@ -20,10 +22,8 @@ from enkbayes.nets.linearised import Linearised, choose
 from enkbayes.nets.module import PosteriorModule
 from enkbayes.nets.rows import Rows, thinned
 from enkbayes.nets.subspace import Network, Subspace, Weights, differentiable, informed_directions
-from enkbayes.posterior import Posterior
-from enkbayes.problem import Problem
-from enkbayes.run import run
 from enkbayes.samplers import FROM_PRIOR, Equilibrium, Sampler
+from enkbayes.samplers.run import run
 
 SETTLED = Equilibrium(tol=5e-2)
 """The default sampler. The slopes of a ReLU network jump where a unit switches on for a datum and a particle, so the
@@ -131,7 +131,7 @@ class BayesianNetwork(PosteriorModule):
             Default 100, or 2 rank + 4 beyond 20,000 weights. The initial ensemble is the Laplace approximation at the
             trained weights.
         seed : int
-            As in `enkbayes.run`, and of the rows that are used.
+            As in `enkbayes.samplers.run`, and of the rows that are used.
         progress : bool
             Show progress bars.
         """

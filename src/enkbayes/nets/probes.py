@@ -19,13 +19,13 @@ from typing import Any, Self
 import numpy as np
 import torch
 
-from enkbayes.baselines import Laplace
-from enkbayes.metrics import mutual_information
+from enkbayes.core.posterior import Posterior
+from enkbayes.core.problem import Problem
+from enkbayes.evaluation.baselines import Laplace
+from enkbayes.evaluation.metrics import mutual_information
 from enkbayes.nets.batches import Place, Reader, device_of, shown
 from enkbayes.nets.rows import thinned
 from enkbayes.nets.strangeness import Strangeness
-from enkbayes.posterior import Posterior
-from enkbayes.problem import Problem
 
 SPREAD = 10.0  # prior variance of the logits of a training row, on average
 CURVATURE = Laplace(particles=2, tol=1e-3)  # predictions depend on the mode and its curvature alone

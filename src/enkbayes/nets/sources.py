@@ -10,10 +10,10 @@ import array_api_compat as compat
 import numpy as np
 import torch
 
-from enkbayes.arrays import all_finite, floating, to_numpy
-from enkbayes.fingerprint import fingerprint
-from enkbayes.labels import encode, observation_weights
+from enkbayes.core.labels import encode, observation_weights
+from enkbayes.engine.arrays import all_finite, floating, to_numpy
 from enkbayes.nets.batches import Reader
+from enkbayes.storage.fingerprint import fingerprint
 
 Batch = tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]
 """Inputs (B, ...), class numbers (B,) and weights (B,) or None."""

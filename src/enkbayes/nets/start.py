@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from enkbayes.core.problem import Problem
 from enkbayes.nets.layers import Layer
-from enkbayes.problem import Problem
 
 
 def around_trained_weights(problem: Problem, layer: Layer, particles: int, seed: int) -> torch.Tensor | None:

@@ -2,7 +2,7 @@
 
 from enkbayes.samplers.equilibrium import Equilibrium
 from enkbayes.samplers.homotopy import Homotopy
-from enkbayes.samplers.meanfield import MeanField
+from enkbayes.samplers.mean_field import MeanField
 from enkbayes.samplers.state import Informed, Sampler, State
 from enkbayes.samplers.stochastic import StochasticSampler
 from enkbayes.samplers.tamed import TamedHomotopy

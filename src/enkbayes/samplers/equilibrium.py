@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from enkbayes.arrays import tolerance
-from enkbayes.ensemble import AffineEnsemble
-from enkbayes.expectations import Expectation, empirical
-from enkbayes.logits import LinearLogits
-from enkbayes.problem import Problem
-from enkbayes.samplers import newton
+from enkbayes.core.ensemble import AffineEnsemble
+from enkbayes.core.expectations import Expectation, empirical
+from enkbayes.core.logits import LinearLogits
+from enkbayes.core.problem import Problem
+from enkbayes.engine.arrays import tolerance
 from enkbayes.samplers.checks import check_count, check_tolerance
-from enkbayes.samplers.meanfield import Control as MeanFieldControl
-from enkbayes.samplers.meanfield import MeanField
+from enkbayes.samplers.mean_field import Control as MeanFieldControl
+from enkbayes.samplers.mean_field import MeanField
 from enkbayes.samplers.minibatch import batch_moments
-from enkbayes.samplers.relaxation import FINE, Relaxation, evaluate, try_step, verdict, worth_single
 from enkbayes.samplers.state import State
-from enkbayes.samplers.structured import Point as StructuredPoint
+from enkbayes.solvers import newton
+from enkbayes.solvers.relaxation import FINE, Relaxation, evaluate, try_step, verdict, worth_single
+from enkbayes.solvers.structured import Point as StructuredPoint
 
 KIN = 0.05  # residual below which averages of another kind are so similar that steps with them count as one's own
 PATIENCE = 10  # trial steps without a clearly lower residual after which a stage gives up

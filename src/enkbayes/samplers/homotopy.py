@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from enkbayes.arrays import Array
-from enkbayes.ensemble import AffineEnsemble, affine_map
-from enkbayes.moments import Moments
-from enkbayes.problem import Problem
+from enkbayes.core.ensemble import AffineEnsemble, affine_map
+from enkbayes.core.moments import Moments
+from enkbayes.core.problem import Problem
+from enkbayes.engine.arrays import Array
 from enkbayes.samplers.checks import check_count, check_positive
 from enkbayes.samplers.minibatch import partition
 from enkbayes.samplers.state import State

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from enkbayes.ensemble import AffineEnsemble
-from enkbayes.moments import Moments
-from enkbayes.problem import Problem
+from enkbayes.core.ensemble import AffineEnsemble
+from enkbayes.core.moments import Moments
+from enkbayes.core.problem import Problem
 
 Rows = np.ndarray[tuple[int], np.dtype[np.int64]]
 

@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-from enkbayes.ensemble import AffineEnsemble
-from enkbayes.problem import Problem
+from enkbayes.core.ensemble import AffineEnsemble
+from enkbayes.core.problem import Problem
 
 
 @dataclass(frozen=True, eq=False)

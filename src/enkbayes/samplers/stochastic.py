@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from enkbayes.arrays import Array, like, namespace
-from enkbayes.ensemble import AffineEnsemble
-from enkbayes.moments import Moments
-from enkbayes.problem import Problem
+from enkbayes.core.ensemble import AffineEnsemble
+from enkbayes.core.moments import Moments
+from enkbayes.core.problem import Problem
+from enkbayes.engine.arrays import Array, like, namespace
 from enkbayes.samplers.checks import check_count, check_positive
 from enkbayes.samplers.state import State
 

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from enkbayes.arrays import Array, namespace
-from enkbayes.ensemble import AffineEnsemble
-from enkbayes.expectations import Averages, Expectation, LogitLaw, OneLogit
-from enkbayes.likelihoods import Bernoulli, Normal
-from enkbayes.likelihoods.one_logit import pull_back
-from enkbayes.moments import Moments
-from enkbayes.problem import Problem
+from enkbayes.core.ensemble import AffineEnsemble
+from enkbayes.core.expectations import Averages, Expectation, LogitLaw, OneLogit
+from enkbayes.core.likelihoods import Bernoulli, Normal
+from enkbayes.core.likelihoods.one_logit import pull_back
+from enkbayes.core.moments import Moments
+from enkbayes.core.problem import Problem
+from enkbayes.engine.arrays import Array, namespace
 from enkbayes.samplers.state import State
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from enkbayes.arrays import namespace, tolerance
-from enkbayes.ensemble import AffineEnsemble
-from enkbayes.problem import Problem
+from enkbayes.core.ensemble import AffineEnsemble
+from enkbayes.core.problem import Problem
+from enkbayes.engine.arrays import namespace, tolerance
 from enkbayes.samplers.checks import check_count, check_positive, check_tolerance
 from enkbayes.samplers.state import State
 from enkbayes.samplers.tamed import tamed_step

@@ -1,0 +1,21 @@
+"""Tables: files of columns in and out, and the features a model makes of them."""
+
+from enkbayes.cli.tables.preprocessing import CategoryColumn, NumberColumn, Preprocessing
+from enkbayes.cli.tables.read import read, stream
+from enkbayes.cli.tables.table import Table, check_classes, class_labels
+from enkbayes.cli.tables.write import check_folder, check_output, replacing, table_writer
+
+__all__ = [
+    "CategoryColumn",
+    "NumberColumn",
+    "Preprocessing",
+    "Table",
+    "check_classes",
+    "check_folder",
+    "check_output",
+    "class_labels",
+    "read",
+    "replacing",
+    "stream",
+    "table_writer",
+]

@@ -1,0 +1,192 @@
+"""Reading .csv, .parquet and .npz as a stream of tables. CSV needs nothing but the standard library and numpy."""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from enkbayes.cli.tables.table import Table, listed
+
+CHUNK = 4096
+
+
+def stream(path: str | Path, chunk: int = CHUNK) -> Iterator[Table]:
+    r"""Yield the rows of a file, `chunk` at a time; memory does not grow with the number of rows of a .csv or .parquet.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder) / "ages.csv"
+    ...     _ = path.write_text("age,town\n31,Bern\n44,Oslo\n27,Bern\n")
+    ...     [table.rows for table in stream(path, chunk=2)]
+    [2, 1]
+    """
+    path = Path(path)
+    if path.suffix.lower() not in _READERS:
+        raise ValueError(f"{path} ends in {path.suffix!r}; expected a .csv, .parquet or .npz file")
+    if not path.is_file():
+        trouble = "is a folder" if path.is_dir() else "is not there"
+        raise ValueError(f"{path} {trouble}; expected a .csv, .parquet or .npz file")
+    rows = 0
+    for table in _READERS[path.suffix.lower()](path, chunk):
+        rows += table.rows
+        yield table
+    if rows == 0:
+        raise ValueError(f"{path} has no rows; expected at least one row of data")
+
+
+def read(path: str | Path) -> Table:
+    """Return all rows of a file.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder) / "set.npz"
+    ...     np.savez(path, X=np.eye(3), y=[0, 1, 1])
+    ...     list(read(path).columns)
+    ['x0', 'x1', 'x2', 'y']
+    """
+    parts = list(stream(path, chunk=65536))
+    return Table({name: np.concatenate([part.columns[name] for part in parts]) for name in parts[0].columns})
+
+
+def _csv(path: Path, chunk: int) -> Iterator[Table]:
+    size = max(path.stat().st_size, 1)
+    with path.open("rb") as binary, io.TextIOWrapper(binary, encoding="utf-8-sig", newline="") as file:
+        try:
+            head = file.readline()
+            file.seek(0)
+            rows = csv.reader(file, delimiter=max(",;\t", key=head.count), strict=True)
+            names = _header(next(rows, []), path)
+            start = 0
+            while block := list(itertools.islice((row for row in rows if row), chunk)):
+                _check_width(block, len(names), start, path)
+                columns = zip(*block, strict=True)
+                share = min(binary.tell() / size, 1.0)
+                yield Table({name: _objects(c) for name, c in zip(names, columns, strict=True)}, start, share)
+                start += len(block)
+        except UnicodeDecodeError:
+            raise ValueError(f"{path} is not UTF-8 text; save it as CSV in UTF-8") from None
+        except csv.Error as error:
+            raise ValueError(f"{path} is not a readable CSV file: {error}") from None
+
+
+def _header(row: list[str], path: Path) -> list[str]:
+    if not any(name.strip() for name in row):
+        raise ValueError(f"{path} is empty; expected a line of column names and at least one row of data")
+    names = [name.strip() or f"column_{i + 1}" for i, name in enumerate(row)]
+    twice = [name for name in dict.fromkeys(names) if names.count(name) > 1]
+    if twice:
+        raise ValueError(f"{path} has several columns called {listed(twice)}; expected different names")
+    return names
+
+
+def _check_width(block: list[list[str]], width: int, start: int, path: Path) -> None:
+    for i, row in enumerate(block):
+        if len(row) != width:
+            raise ValueError(
+                f"row {start + i + 1} of {path} has {len(row)} fields; expected {width}, as the first line has"
+            )
+
+
+def _objects(values: Any) -> np.ndarray[Any, Any]:
+    out = np.empty(len(values), dtype=object)
+    out[:] = values
+    return out
+
+
+def _npz(path: Path, chunk: int) -> Iterator[Table]:
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in archive.files}
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile):
+        raise ValueError(
+            f"{path} is damaged or holds Python objects; expected arrays of numbers or text in .npz"
+        ) from None
+    columns: dict[str, np.ndarray[Any, Any]] = {}
+    for name, array in arrays.items():
+        stem = "x" if name in ("features", "X") else name
+        if array.ndim not in (1, 2):
+            raise ValueError(f"array {name!r} of {path} has shape {array.shape}; expected (n,) or (n, D)")
+        parts = {name: array} if array.ndim == 1 else {f"{stem}{i}": array[:, i] for i in range(array.shape[1])}
+        twice = [part for part in parts if part in columns]
+        if twice:
+            raise ValueError(f"{path} has several columns called {listed(twice)}; expected different names")
+        columns |= parts
+    lengths = {len(values) for values in columns.values()}
+    if len(lengths) > 1:
+        raise ValueError(f"the arrays of {path} have lengths {sorted(lengths)}; expected one length")
+    size = max(lengths, default=0)
+    for start in range(0, size, chunk):
+        rows = slice(start, start + chunk)
+        part = {name: _column(values[rows], name, path) for name, values in columns.items()}
+        yield Table(part, start, min((start + chunk) / size, 1.0))
+
+
+def _column(values: np.ndarray[Any, Any], name: str, path: Path) -> np.ndarray[Any, Any]:
+    if values.dtype.kind in "fiub":
+        return values.astype(np.float64)
+    if values.dtype.kind == "S":
+        values = np.char.decode(values, "utf-8")
+    if values.dtype.kind != "U":
+        raise ValueError(f"column {name!r} of {path} has dtype {values.dtype}; expected numbers, truth values or text")
+    return values.astype(object)
+
+
+def _parquet(path: Path, chunk: int) -> Iterator[Table]:
+    parquet = require_parquet()
+    import pyarrow
+
+    try:
+        with parquet.ParquetFile(path) as file:
+            size, start = max(file.metadata.num_rows, 1), 0
+            for batch in file.iter_batches(batch_size=chunk):
+                columns = {
+                    name: _arrow(values, name, path) for name, values in zip(batch.schema.names, batch, strict=True)
+                }
+                yield Table(columns, start, min((start + batch.num_rows) / size, 1.0))
+                start += batch.num_rows
+    except pyarrow.ArrowException as error:
+        raise ValueError(f"{path} is not a readable Parquet file: {str(error).splitlines()[0]}") from None
+
+
+def _arrow(values: Any, name: str, path: Path) -> np.ndarray[Any, Any]:
+    import pyarrow
+    import pyarrow.types as kinds
+
+    kind = values.type.value_type if kinds.is_dictionary(values.type) else values.type
+    if kinds.is_dictionary(values.type):
+        values = values.cast(kind)
+    if kinds.is_null(kind):
+        return np.full(len(values), np.nan)
+    if kinds.is_boolean(kind):
+        values, kind = values.cast(pyarrow.int8()), pyarrow.int8()
+    if kinds.is_integer(kind) or kinds.is_floating(kind) or kinds.is_decimal(kind):
+        numbers = values.cast(pyarrow.float64(), safe=False).to_numpy(zero_copy_only=False)
+        return np.asarray(numbers, dtype=np.float64)
+    if kinds.is_string(kind) or kinds.is_large_string(kind):
+        return _objects(["" if text is None else text for text in values.to_pylist()])
+    raise ValueError(
+        f"column {name!r} of {path} has type {kind}; expected numbers, truth values or text: convert or remove it"
+    )
+
+
+def require_parquet() -> Any:
+    """Return pyarrow.parquet, or say how to install it."""
+    try:
+        import pyarrow.parquet
+    except ImportError:
+        raise ImportError("Parquet files need pyarrow; install it with pip install 'enkbayes[parquet]'") from None
+    return pyarrow.parquet
+
+
+_READERS: dict[str, Callable[[Path, int], Iterator[Table]]] = {".csv": _csv, ".parquet": _parquet, ".npz": _npz}

@@ -1,0 +1,1 @@
+"""The paper's objects, as pure functions of arrays."""

@@ -1,0 +1,101 @@
+"""Parsing at the edge: what users pass as labels, classes and observation weights, checked once and explained when
+wrong.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from enkbayes.engine.arrays import to_numpy
+
+
+def encode(labels: Any, size: int, classes: Any = None) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Return class numbers (N,) and the sorted classes (K,) of labels of any comparable kind.
+
+    >>> encode(["b", "a", "b"], 3)
+    (array([1, 0, 1]), array(['a', 'b'], dtype='<U1'))
+    """
+    values = _vector(labels, "labels", size)
+    if values.dtype.kind not in "fiubUSOM":
+        raise ValueError(f"labels have dtype {values.dtype}; expected numbers or text")
+    given = labels if isinstance(labels, list | tuple) else values if values.dtype.kind == "O" else ()
+    if len({isinstance(value, str) for value in given}) > 1 or any(value is None for value in given):
+        raise ValueError("labels mix text with numbers or missing values; every row needs a class of one kind")
+    if values.dtype.kind == "f" and not np.all(np.isfinite(values)):
+        raise ValueError("labels contain NaN or infinite values; every row needs a class")
+    if classes is None:
+        known, numbers = np.unique(values, return_inverse=True)
+        if len(known) < 2:
+            raise ValueError(
+                f"labels contain a single class, {known[0]}; expected two or more, or classes=[...] with all"
+            )
+        if values.dtype.kind == "f" and not np.all(known == np.round(known)):
+            raise ValueError(
+                f"labels are real numbers such as {known[0]:g}; expected classes, or likelihood=Normal(...)"
+            )
+        return numbers, known
+    known = np.unique(to_numpy(classes))
+    if len(known) < 2:
+        raise ValueError(f"classes has {len(known)} distinct entries; expected at least two")
+    numbers = np.minimum(np.searchsorted(known, values), len(known) - 1)
+    strangers = known[numbers] != values
+    if np.any(strangers):
+        raise ValueError(f"label {values[strangers].tolist()[0]!r} is not among the given classes {known.tolist()}")
+    return numbers, known
+
+
+def announced(labels: Any, classes: Any, before: Any) -> np.ndarray[Any, Any]:
+    """Return all classes of a sequence of batches, and check that this batch keeps to those of the batches before.
+
+    `before` is None for the first batch, which announces them by `classes` or by its labels.
+
+    >>> announced([1, 0], [0, 1, 2], None).tolist()
+    [0, 1, 2]
+    """
+    known = np.unique(labels if classes is None else classes) if before is None else np.asarray(before)
+    if before is not None and classes is not None and not np.array_equal(np.unique(classes), known):
+        raise ValueError(f"classes is {np.unique(classes).tolist()}; expected {known.tolist()} as on the first call")
+    strangers = np.setdiff1d(labels, known)
+    if len(strangers):
+        raise ValueError(
+            f"y has the class {strangers.tolist()[0]!r}, which is not among {known.tolist()}; "
+            "announce all classes on the first call of partial_fit by classes=[...]"
+        )
+    if len(known) < 2:
+        raise ValueError(f"the first batch has the single class {known[0]}; pass classes=[...] with all classes")
+    return known
+
+
+def real_targets(labels: Any, size: int) -> np.ndarray[Any, Any]:
+    """Return real targets (N,) for the Normal likelihood."""
+    values = _vector(labels, "labels", size)
+    if values.dtype.kind not in "fiub":
+        raise ValueError(f"labels have dtype {values.dtype}; expected real numbers for the Normal likelihood")
+    if not np.all(np.isfinite(values)):
+        raise ValueError("labels contain NaN or infinite values; expected finite numbers")
+    return values
+
+
+def observation_weights(weights: Any, size: int) -> np.ndarray[Any, Any]:
+    """Return non-negative observation weights (N,)."""
+    values = _vector(weights, "weights", size)
+    if values.dtype.kind not in "fiub" or not np.all(np.isfinite(values)):
+        raise ValueError(
+            "weights contain values that are not finite numbers; expected one non-negative number for each row"
+        )
+    if np.any(values < 0):
+        raise ValueError(f"the smallest weight is {values.min():g}; expected non-negative weights")
+    if not np.any(values > 0):
+        raise ValueError("all weights are zero; expected at least one positive weight")
+    return values
+
+
+def _vector(x: Any, name: str, size: int) -> np.ndarray[Any, Any]:
+    values = to_numpy(x)
+    if values.ndim != 1:
+        raise ValueError(f"{name} have shape {values.shape}; expected ({size},), one entry for each row of features")
+    if len(values) != size:
+        raise ValueError(f"{name} have {len(values)} entries, features have {size} rows; expected the same number")
+    return values

@@ -1,0 +1,210 @@
+"""Softmax averages over Gaussian logits of many classes, without a K x K matrix for each datum.
+
+In a frame that all data share, the logits of a datum are
+
+    z = zbar + right @ e,        e ~ N(0, diag(s) - E diag(shrink) E'),        E (K, r),
+
+with K large and r small. A root of the covariance costs r x r numbers a datum (see `narrowed`). Each datum takes a few
+antithetic pairs of points, its own ones, chosen by its own features: so the errors of different data are independent
+and average out in sums over data, while a datum has the same points in every evaluation, in whatever chunk, stream or
+process it comes. The second-order terms of the averages, of which the expectations are known, are taken out of the
+noise (control variates): what is left to chance is of fourth order in the spread.
+
+The curvature is Lambda = mean_q [diag(p_q) - p_q p_q'], used through its products with thin matrices.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from enkbayes.core.complement import Complement, narrowed
+from enkbayes.core.moments import Diverged
+from enkbayes.engine.arrays import Array, all_finite, like, namespace, softmax
+
+MANY = 30  # classes from which this pays
+PAIRS = 16  # antithetic pairs of points for each datum
+PREDICTIVE_PAIRS = 256  # the same for a prediction, where no sum over data averages errors out
+VERY_MANY = 200  # classes from which predictions are worth it: a quadrature of K x K roots is more accurate
+POOL = 4096  # points from which the data choose
+COLUMNS = 32  # features that decide on the choice
+
+
+@dataclass(frozen=True, eq=False)
+class LogitLaw:
+    """The Gaussian logits of n data: zbar (n, K), right (K, K) orthogonal, s (n, K), E (n, K, r) and shrink (r,), each
+    below 1. E is in the frame, that is, right @ E are the logits of the directions.
+    """
+
+    zbar: Array
+    right: Array
+    s: Array
+    E: Array
+    shrink: Array
+
+    @cached_property
+    def columns(self) -> Array:
+        """The logits of the directions, right @ E (n, K, r)."""
+        return namespace(self.E).matmul(self.right, self.E)
+
+    def deviations(self, xi: Array) -> Array:
+        """Return draws of z - zbar (n, H, K), from standard normal xi (n, H, K + r)."""
+        xp = namespace(xi)
+        K = self.s.shape[1]
+        none = xp.zeros_like(self.shrink)
+        e = narrowed(self.s, self.E, xp.maximum(self.shrink, none), xi[..., :K])
+        if bool(xp.any(self.shrink < 0)):
+            e = e + xp.matmul(xi[..., K:] * xp.sqrt(xp.maximum(-self.shrink, none)), self.E.mT)
+        return _turned(e, self.right.mT)
+
+    def products(self, x: Array) -> Array:
+        """Return cov @ x (n, K) for x (n, K)."""
+        xp = namespace(x)
+        inner = x @ self.right
+        along = xp.matmul(inner[:, None, :], self.E) * self.shrink
+        return (self.s * inner - xp.matmul(along, self.E.mT)[:, 0, :]) @ self.right.mT
+
+
+@dataclass(frozen=True, eq=False)
+class SoftmaxAverages:
+    """Averages for each of n data: loss (n,), slope (n, K), and the probabilities p (n, Q, K) at its points."""
+
+    loss: Array
+    slope: Array
+    p: Array
+
+    @property
+    def pbar(self) -> Array:
+        """The plain mean of the probabilities, (n, K)."""
+        return namespace(self.p).mean(self.p, axis=1)
+
+    def curvature_products(self, E: Array) -> Array:
+        """Return Lambda @ E (n, K, c) for E (n, K, c)."""
+        xp = namespace(E)
+        return self.pbar[:, :, None] * E - xp.matmul(self.p.mT, xp.matmul(self.p, E)) / self.p.shape[1]
+
+    def curvature_gram(self, E: Array, weights: Array | None) -> Array:
+        """Return sum_n weight_n E_n' Lambda_n E_n (c, c) for E (n, K, c)."""
+        xp = namespace(E)
+        c = E.shape[-1]
+        w = self.pbar if weights is None else weights[:, None] * self.pbar
+        flat = xp.reshape(E, (-1, c))
+        pulled = xp.matmul(self.p, E)
+        if weights is not None:
+            pulled = pulled * xp.sqrt(weights)[:, None, None]
+        pulled = xp.reshape(pulled, (-1, c))
+        return flat.mT @ (xp.reshape(w, (-1, 1)) * flat) - pulled.mT @ pulled / self.p.shape[1]
+
+    def curvature_diagonal(self, right: Array) -> Array:
+        """Return the diagonal (n, K) of right' Lambda right."""
+        seen = _turned(self.p, right)
+        return self.pbar @ right**2 - namespace(seen).mean(seen * seen, axis=1)
+
+
+def point_averages(zbar: Array, targets: Array) -> SoftmaxAverages:
+    """Return the averages for logits without spread."""
+    p, log_sum = softmax(zbar)
+    t = _one_hot(targets, zbar)
+    return SoftmaxAverages(log_sum - namespace(zbar).sum(zbar * t, axis=-1), p - t, p[:, None, :])
+
+
+def gaussian_averages(law: LogitLaw, targets: Array, numbers: Array, pairs: int = PAIRS) -> SoftmaxAverages:
+    """Return the averages for Gaussian logits; `numbers` (n,), from `own_numbers`, choose the points of each datum."""
+    xp = namespace(law.zbar)
+    if not all_finite(xp.sum(law.s, axis=1)):
+        raise Diverged("the variances of the logits are not finite")
+    deviations = law.deviations(own_points(law.zbar, numbers, pairs, sum(law.E.shape[1:])))
+    logits = law.zbar[:, None, :] + xp.concat([deviations, -deviations], axis=1)
+    p, log_sum = softmax(logits)
+    t = _one_hot(targets, p)
+    value, shift = _second_order(law, deviations)
+    loss = xp.mean(log_sum, axis=1) + value - xp.sum(law.zbar * t, axis=-1)
+    return SoftmaxAverages(loss, xp.mean(p, axis=1) + shift - t, p)
+
+
+def predictive(features: Array, mean_logits: Array, V: Array, complement: Complement) -> Array:
+    """Return the expected class probabilities (n, K) under a law with a complement; V (n, K, r): logits of its basis.
+
+    What `Categorical.predictive` gives for the columns of V and of `complement.logit_columns`, at a cost that does not
+    grow like K cubed.
+    """
+    xp, frame = namespace(V), complement.frame
+    E = xp.matmul(frame.right.mT, V * xp.sqrt(complement.tightening))
+    s = frame.logit_variances(frame.features(features), complement.variance)
+    law = LogitLaw(mean_logits, frame.right, s, E, 1 - 1 / complement.tightening)
+    nothing = xp.zeros((V.shape[0],), dtype=xp.int64, device=V.device)
+    numbers = own_numbers(features, mean_logits)
+    p = gaussian_averages(law, nothing, numbers, PREDICTIVE_PAIRS).slope + _one_hot(nothing, mean_logits)
+    p = xp.maximum(p, xp.zeros_like(p))  # the control variates may take a little too much
+    return p / xp.sum(p, axis=-1, keepdims=True)
+
+
+def _second_order(law: LogitLaw, deviations: Array) -> tuple[Array, Array]:
+    """Return what to add to the averages of log-sum-exp (n,) and of p (n, K): the expectation of their second-order
+    terms, less the mean over the deviations (n, H, K).
+
+    With d_k = e_k - p'e these terms are sum_k p_k d_k^2 / 2 and p_k (d_k^2 - sum_j p_j d_j^2) / 2. They say less of
+    wide logits, so there they count less; any weight leaves the expectation as it is.
+    """
+    xp = namespace(deviations)
+    p = softmax(law.zbar)[0]
+    d = deviations - xp.matmul(deviations, p[:, :, None])
+    found = xp.mean(d * d, axis=1)
+    across = law.products(p)
+    both = xp.sum(p * across, axis=-1, keepdims=True)
+    diagonal = law.s @ (law.right**2).mT - xp.matmul(law.columns**2, law.shrink)
+    rest = diagonal - 2 * across + both - found
+    value = xp.sum(p * rest, axis=-1) / 2
+    spread = xp.sum(p * diagonal, axis=-1) - both[:, 0]
+    weight = 1 / (1 + xp.maximum(spread, xp.zeros_like(spread))) ** 2
+    return weight * value, weight[:, None] * p * (rest / 2 - value[:, None])
+
+
+def own_numbers(features: Any, reference: Array) -> Array:
+    """Return a whole number below POOL for each row of features (n, D), a function of the row alone.
+
+    Sums are taken column by column, so that they do not depend on the rows that come along.
+    """
+    xp = namespace(reference)
+    D = features.shape[1]
+    weights = np.random.default_rng(7).uniform(0.5, 1.5, COLUMNS) * np.resize([1.0, -1.0], COLUMNS)
+    if scipy.sparse.issparse(features):
+        factors = np.resize(weights, D).astype(features.dtype)
+        total, size = like(features @ factors, reference), like(abs(features) @ np.abs(factors), reference)
+    else:
+        total = xp.zeros((features.shape[0],), dtype=features.dtype, device=reference.device)
+        size = xp.zeros_like(total)
+        for factor, column in zip(weights.tolist(), range(0, D, max(1, D // COLUMNS)), strict=False):
+            total = total + features[:, column] * factor
+            size = size + xp.abs(features[:, column])
+    share = xp.where(size > 0, total / xp.where(size > 0, size, xp.ones_like(size)), xp.zeros_like(size)) * 997.0
+    return xp.astype((share - xp.floor(share)) * POOL, xp.int64) % POOL
+
+
+def own_points(reference: Array, numbers: Array, pairs: int, dim: int) -> Array:
+    """Return standard normal points (n, pairs, dim) for the numbers (n,) of n data, in the library of `reference`."""
+    xp = namespace(reference)
+    steps = xp.arange(pairs, dtype=numbers.dtype, device=numbers.device) * (POOL // pairs)
+    index = xp.reshape((numbers[:, None] + steps) % POOL, (-1,))
+    return xp.reshape(xp.take(like(_pool(dim), reference), index, axis=0), (-1, pairs, dim))
+
+
+@lru_cache(maxsize=4)
+def _pool(dim: int) -> np.ndarray[Any, Any]:
+    return np.random.default_rng(11).standard_normal((POOL, dim), dtype=np.float32)
+
+
+def _turned(x: Array, right: Array) -> Array:
+    """Return x @ right for x (n, H, K), in one product: n small ones are slower."""
+    xp = namespace(x)
+    return xp.reshape(xp.reshape(x, (-1, x.shape[-1])) @ right, x.shape)
+
+
+def _one_hot(targets: Array, reference: Array) -> Array:
+    xp = namespace(reference)
+    classes = xp.arange(reference.shape[-1], dtype=targets.dtype, device=targets.device)
+    return xp.astype(targets[:, None] == classes, reference.dtype)

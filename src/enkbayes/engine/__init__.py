@@ -1,0 +1,1 @@
+"""How sums over rows are computed: array libraries, chunks, threads, files, processes."""

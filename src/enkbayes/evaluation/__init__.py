@@ -1,0 +1,1 @@
+"""Metrics, baselines, comparisons, plots and reports."""

@@ -1,0 +1,188 @@
+"""Deep ensembles (Lakshminarayanan, Pritzel and Blundell 2017): M networks that differ in their random start and in the
+order of the data, trained on clean and adversarial inputs; their predictions are averaged.
+
+The adversarial input of a datum is
+
+    x* = x + eps sign(d loss / dx),    eps = 1 % of the range of each feature:
+
+the gradient is with respect to the input, and eps is a fixed positive number. (The paper prints the gradient with
+respect to the weights, and a random eps that is negative half of the time, which would lower the loss instead.)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import scipy.sparse
+
+from enkbayes.core.likelihoods import Normal
+from enkbayes.core.logits import LinearLogits
+from enkbayes.core.problem import Problem
+from enkbayes.engine.arrays import Array, to_numpy
+
+if TYPE_CHECKING:
+    from enkbayes.nets.committee import Committee
+
+
+@dataclass(frozen=True)
+class DeepEnsemble:
+    """M networks, trained independently.
+
+    Parameters
+    ----------
+    members : int
+        M, the number of networks.
+    hidden : tuple of int
+        Widths of the hidden layers (ReLU) of the networks that `fit` makes; `fit_network` takes any network.
+    steps : int
+        Optimiser steps of each network; the data are read as often as that takes.
+    batch_size : int
+        Rows of a step, for arrays; a loader has its own.
+    learning_rate : float
+        Of Adam at the start; it falls to zero along a cosine.
+    adversarial : float
+        eps as a share of the range of each feature; 0 trains on clean data alone.
+    vectorise : bool, optional
+        Whether all networks take a step at once (`torch.func.vmap`). Default: when they have no buffers and no
+        dropout, and the data are an array. Five networks 2-20-20-50-1 then take 2.5 times less
+        processor time than one by one, networks of width 512 as much (2 cores, torch 2.13).
+
+    Examples
+    --------
+    >>> problem = Problem.create([[1.0], [2.0], [-1.0], [0.5]], [1, 1, 0, 0])
+    >>> committee = DeepEnsemble(members=3, steps=20).fit(problem)
+    >>> committee.sample_proba(np.asarray([[0.0], [1.0]])).shape
+    (3, 2, 2)
+    """
+
+    needs: ClassVar[tuple[str, ...]] = ("torch",)
+
+    members: int = 5
+    hidden: tuple[int, ...] = (50,)
+    steps: int = 1000
+    batch_size: int = 64
+    learning_rate: float = 0.01
+    adversarial: float = 0.01
+    vectorise: bool | None = None
+    name: str = "deep-ensemble"
+
+    def __post_init__(self) -> None:
+        for name in ("members", "steps", "batch_size"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}; expected a positive whole number")
+        if not 0 <= self.adversarial < math.inf:
+            raise ValueError(f"adversarial is {self.adversarial}; expected a share of the input range, such as 0.01")
+
+    def fit(self, problem: Problem, *, seed: int = 0, progress: bool = False) -> Committee:
+        """Train networks on the features of a problem with linear logits: another model on the same features.
+
+        The prior of the problem's weights, which must be N(0, variance I), is the prior of all weights of the networks
+        (weight decay 1 / variance); that of the intercept is the prior of their biases.
+        """
+        if not isinstance(problem.model, LinearLogits) or isinstance(problem.likelihood, Normal):
+            raise ValueError(
+                f"a deep ensemble needs features and classes; got {type(problem.model).__name__} with"
+                f" {problem.likelihood}, for which there is fit_network"
+            )
+        precision, bias_precision = _precisions(problem)
+        features = problem.model.features
+        X = features.toarray() if scipy.sparse.issparse(features) else to_numpy(features)
+        from enkbayes.nets.deep_ensemble import small_network
+
+        return self.fit_network(
+            lambda: small_network(X.shape[1], self.hidden, problem.likelihood.outputs or 1),
+            X,
+            to_numpy(problem.targets).astype(np.int64),
+            weights=None if problem.weights is None else to_numpy(problem.weights),
+            classes=np.arange(problem.likelihood.outputs or 2),
+            prior_precision=precision,
+            bias_precision=bias_precision,
+            seed=seed,
+            progress=progress,
+        )
+
+    def fit_network(
+        self,
+        make_model: Callable[[], Any],
+        X: Any,
+        y: Any = None,
+        *,
+        weights: Any = None,
+        classes: Any = None,
+        prior_precision: float = 0.0,
+        bias_precision: float = 0.0,
+        optimiser: Callable[[Any], Any] | None = None,
+        checkpoint: str | Path | None = None,
+        seed: int = 0,
+        progress: bool = False,
+    ) -> Committee:
+        """Train M networks of any kind and return what they predict together.
+
+        Parameters
+        ----------
+        make_model : callable
+            () -> an untrained nn.Module that returns logits (n,), (n, 1) or (n, K). It is called M times, each with
+            torch's random numbers seeded anew; its dtype and device are those of the training.
+        X : array (N, ...) or loader
+            Inputs of any array library, or an iterable of batches (x, y) that can be read again and again; a DataLoader
+            with shuffle=True gives each network an order of its own.
+        y : array-like (N,), optional
+            Classes, when X is an array.
+        weights : array-like (N,), optional
+            How often each row counts, when X is an array.
+        classes : array-like (K,), optional
+            All classes, when the labels may not show every one of them.
+        prior_precision, bias_precision : float
+            The loss is the average of clean and adversarial cross-entropy, summed over the data, plus
+            prior_precision / 2 times the squares of all weights (parameters with two or more axes) and bias_precision
+            / 2 times those of the others. So each datum counts once, as in the other methods.
+        optimiser : callable, optional
+            parameters -> torch optimiser, instead of Adam with a falling rate; its rate then stays. When all networks
+            take a step at once it must work entry by entry, as SGD and Adam do.
+        checkpoint : path, optional
+            A folder for finished networks. A call with the same data and settings goes on with those that are missing.
+        seed : int
+            Of random starts and orders.
+        progress : bool
+            Show a progress bar on standard error.
+
+        Examples
+        --------
+        >>> from torch import nn
+        >>> X = np.random.default_rng(0).standard_normal((60, 2))
+        >>> make_model = lambda: nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 3))
+        >>> committee = DeepEnsemble(steps=10).fit_network(make_model, X, np.arange(60) % 3)
+        >>> committee.predict_proba(X).shape, committee.predict_uncertainty(X).epistemic.shape
+        ((60, 3), (60,))
+        """
+        from enkbayes.nets.deep_ensemble import Recipe, own_random_numbers, train_members
+        from enkbayes.nets.sources import source_of
+
+        recipe = Recipe(self, prior_precision, bias_precision, optimiser, seed)
+        with own_random_numbers():
+            source = source_of(X, y, weights, classes, self.batch_size)
+            return train_members(make_model, source, recipe, checkpoint=checkpoint, progress=progress)
+
+
+def _precisions(problem: Problem) -> tuple[float, float]:
+    """Return the prior precision of the weights and of the intercept, which must each be one number."""
+    model, prior = problem.model, problem.prior
+    if not isinstance(model, LinearLogits):
+        raise ValueError("the prior of weights and intercept is known for linear logits only")
+    variance = to_numpy(prior.cov)
+    if not prior.diagonal and np.array_equal(variance, np.diag(np.diag(variance))):
+        variance = np.diag(variance)
+    weights = model.map.features * (model.map.outputs or 1)
+    parts = [part for part in (variance[:weights], variance[weights:]) if len(part)]
+    mean: Array = to_numpy(prior.mean)
+    if variance.ndim != 1 or np.any(mean != 0) or any(not np.allclose(part, part[0]) for part in parts):
+        raise ValueError(
+            "the prior is not N(0, variance I), and the weights of a deep ensemble are not those of a linear model; "
+            "give all weights the same prior variance and mean 0"
+        )
+    return float(1 / parts[0][0]), float(1 / parts[-1][0])

@@ -1,0 +1,124 @@
+"""Point estimates: the most probable parameters (MAP), and the most likely ones (MLE)."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from enkbayes.core.ensemble import AffineEnsemble
+from enkbayes.core.gaussian import Gaussian
+from enkbayes.core.logits import LinearLogits
+from enkbayes.core.posterior import Posterior
+from enkbayes.core.problem import Problem
+from enkbayes.engine.arrays import namespace
+from enkbayes.evaluation.baselines.method import fitted
+from enkbayes.solvers.map_estimate import map_estimate
+
+GROWTH = 0.1  # change of a training logit under a prior a hundred times wider that tells that no maximum exists
+
+
+@dataclass(frozen=True)
+class MAP:
+    """theta = argmin Psi(theta) - log prior(theta), the problem's own prior.
+
+    Parameters
+    ----------
+    tol : float
+        Norm of the gradient, in prior-whitened coordinates, at which to stop.
+    max_steps : int
+        Largest number of L-BFGS iterations.
+
+    Examples
+    --------
+    >>> problem = Problem.create([[1.0], [2.0], [-1.0], [0.5]], [1, 1, 0, 0])
+    >>> MAP().fit(problem).theta.shape
+    (1, 1)
+    """
+
+    tol: float = 1e-8
+    max_steps: int = 1000
+    name: str = "map"
+
+    def fit(self, problem: Problem, *, seed: int = 0, progress: bool = False) -> Posterior:
+        """Return the point estimate as a posterior of one particle."""
+        started = time.perf_counter()
+        estimate = map_estimate(problem, tol=self.tol, max_steps=self.max_steps)
+        return fitted(
+            problem,
+            AffineEnsemble.point(estimate.theta),
+            self,
+            started,
+            steps=estimate.steps,
+            converged=estimate.converged,
+            residual=estimate.residual,
+            message=estimate.message,
+        )
+
+
+@dataclass(frozen=True)
+class MLE:
+    """theta = argmin Psi(theta).
+
+    Separable data have no such theta, and with K logits it is not unique. So this is the MAP under the problem's
+    prior with its covariance multiplied by `widening`, which picks the solution nearest to the prior's mean. Whether
+    that matters is checked with a prior another hundred times wider: where training logits still grow, no maximum
+    exists, and `info.message` says so.
+
+    Parameters
+    ----------
+    widening : float
+        Factor on the prior's covariance.
+    tol, max_steps
+        As in `MAP`.
+
+    Examples
+    --------
+    >>> problem = Problem.create([[1.0], [2.0], [-1.0], [-0.5]], [1, 1, 0, 0])
+    >>> MLE().fit(problem).info.message[:24]
+    'the data are separable, '
+    """
+
+    widening: float = 1e8
+    tol: float = 1e-8
+    max_steps: int = 1000
+    name: str = "mle"
+
+    def __post_init__(self) -> None:
+        if not self.widening >= 1:
+            raise ValueError(f"widening is {self.widening!r}; expected a number, at least 1")
+
+    def fit(self, problem: Problem, *, seed: int = 0, progress: bool = False) -> Posterior:
+        """Return the point estimate as a posterior of one particle."""
+        started = time.perf_counter()
+        estimate = map_estimate(_widened(problem, self.widening), tol=self.tol, max_steps=self.max_steps)
+        wider = map_estimate(
+            _widened(problem, 100 * self.widening), tol=self.tol, max_steps=self.max_steps, start=estimate.theta
+        )
+        xp = namespace(estimate.theta)
+        pair = xp.stack([estimate.theta, wider.theta])
+        model = problem.model
+        if isinstance(model, LinearLogits):
+            logits = model.map.particle_logits(model.features, pair)
+        else:
+            logits = model.logits(pair)
+        growth = float(xp.max(xp.abs(logits[:, 1, ...] - logits[:, 0, ...])))
+        message = estimate.message
+        if growth > GROWTH:
+            message = (
+                "the data are separable, so the likelihood has no maximum; this is the maximum under the prior with"
+                f" its covariance times {self.widening:g}"
+            )
+        return fitted(
+            problem,
+            AffineEnsemble.point(estimate.theta),
+            self,
+            started,
+            steps=estimate.steps + wider.steps,
+            converged=estimate.converged,
+            residual=estimate.residual,
+            message=message,
+        )
+
+
+def _widened(problem: Problem, factor: float) -> Problem:
+    return problem.with_prior(Gaussian(problem.prior.mean, problem.prior.cov * factor))

@@ -1,0 +1,102 @@
+"""One interface for everything that can be compared: a method turns a problem into something that predicts."""
+
+from __future__ import annotations
+
+import math
+import time
+import warnings
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from enkbayes.core.ensemble import AffineEnsemble
+from enkbayes.core.likelihoods import Likelihood
+from enkbayes.core.logits import LinearLogits
+from enkbayes.core.posterior import Info, Posterior, Uncertainty
+from enkbayes.core.problem import Problem
+from enkbayes.engine.arrays import Array
+from enkbayes.samplers import Sampler
+from enkbayes.samplers.run import run
+
+
+class Predictor(Protocol):
+    """What a fitted method can do; a `Posterior` is one."""
+
+    def predict_proba(self, features: Array) -> Array:
+        """Return class probabilities (n, K) for features (n, D)."""
+
+    def sample_proba(self, features: Array) -> Array:
+        """Return the class probabilities of each member, (J, n, K)."""
+
+    def predict_uncertainty(self, features: Array) -> Uncertainty:
+        """Return total, aleatoric and epistemic uncertainty in nats, and confidence, (n,) each."""
+
+
+class Method(Protocol):
+    """A way to fit a problem. Methods are frozen dataclasses whose fields are their settings; one that needs optional
+    libraries names them in `needs`, a tuple of modules.
+    """
+
+    @property
+    def name(self) -> str:
+        """The name in tables, legends and on the command line."""
+
+    def fit(self, problem: Problem, *, seed: int = 0, progress: bool = False) -> Predictor:
+        """Return the fitted predictor; the prior is the problem's."""
+
+
+@dataclass(frozen=True)
+class Ensemble:
+    """A sampler that moves particles, as a method: those of this package, and `ALDI`, `ParticleFlow`, `SVGD`.
+
+    Examples
+    --------
+    >>> import enkbayes as eb
+    >>> problem = eb.Problem.create([[1.0], [2.0], [-1.0], [0.5]], [1, 1, 0, 0])
+    >>> method = Ensemble("equilibrium", eb.Equilibrium(), particles=50)
+    >>> method.fit(problem).predict_proba([[0.0]]).shape
+    (1, 2)
+    """
+
+    name: str
+    sampler: Sampler
+    particles: int = 200
+
+    def fit(self, problem: Problem, *, seed: int = 0, progress: bool = False) -> Posterior:
+        """Run the sampler."""
+        return run(problem, self.sampler, particles=self.particles, seed=seed, progress=progress)
+
+
+def fitted(
+    problem: Problem,
+    ensemble: AffineEnsemble,
+    method: Method,
+    started: float,
+    *,
+    gaussian: bool = False,
+    likelihood: Likelihood | None = None,
+    steps: int = 0,
+    converged: bool = True,
+    residual: float = math.nan,
+    message: str = "",
+    report: Any = None,
+) -> Posterior:
+    """Return the posterior of a method that has a loop of its own; warns when it did not converge, as `run` does.
+
+    `started` is the time of `time.perf_counter()` at its start; `report` ends up in `posterior.state`.
+    """
+    if not converged:
+        from sklearn.exceptions import ConvergenceWarning
+
+        warnings.warn(f"{type(method).__name__} did not converge: {message}", ConvergenceWarning, stacklevel=3)
+    info = Info(
+        sampler=repr(method),
+        steps=steps,
+        converged=converged,
+        residual=residual,
+        message=message,
+        blend=0.0,
+        time=math.nan,
+        seconds=time.perf_counter() - started,
+    )
+    linear = problem.model.map if isinstance(problem.model, LinearLogits) else None
+    return Posterior(ensemble, likelihood or problem.likelihood, linear, problem.classes, gaussian, info, report)

@@ -1,0 +1,132 @@
+"""Gaussian particle flow (Galy-Fajou, Perrone and Opper 2021): an affine flow of particles towards Gaussian VI.
+
+    dx_j = -gbar - (G - I) (x_j - m),    gbar = mean_j grad V(x_j),    G = mean_j grad V(x_j) (x_j - m)'
+
+with equilibrium gbar = 0, G = I. It uses gradients alone: by Stein's identity, G P^{-1} stands for the averaged
+Hessian, and for few particles it is a noisy stand-in.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from enkbayes.core.ensemble import AffineEnsemble
+from enkbayes.core.moments import Diverged
+from enkbayes.core.problem import Problem
+from enkbayes.engine.arrays import Array, namespace, symmetric, tolerance
+from enkbayes.evaluation.baselines.potential import potential_gradients
+from enkbayes.samplers.checks import check_count, check_tolerance
+from enkbayes.samplers.state import State
+
+SUFFICIENT = 1e-4  # Armijo's constant: the part of the predicted decrease that a step must deliver
+NEAR = 0.1  # residuals below this are judged by the residual itself
+SMALLEST = 1e-12  # step size at which nothing moves any more
+
+
+@dataclass(frozen=True, eq=False)
+class Point:
+    """A point of the flow: free energy, velocities of mean (P,) and basis (P, r), slope of the energy along them."""
+
+    energy: float
+    mean: Array
+    basis: Array
+    slope: float
+    residual: float
+    eta: float = 0.1
+
+
+@dataclass(frozen=True)
+class ParticleFlow:
+    """Gaussian particle flow with a step size that chooses itself.
+
+    As an affine image theta_j = m + L points_j of fixed points, the ensemble has the free energy F(m, L) = mean_j
+    V(theta_j) - log det(L' L) / 2, which the flow lowers; a step that does not is taken back and halved.
+
+    Parameters
+    ----------
+    affine_invariant : bool
+        Run the flow in coordinates whitened by the current ensemble: dm = -P gbar, dL = -L (A - I) with A the symmetric
+        part of L' G L'^{-1}; the other part rotates the particles among themselves, slowly, and changes neither mean
+        nor covariance. The plain flow is as slow as the posterior is ill conditioned in the user's units.
+    tol : float
+        Stop when the natural-gradient norm is below.
+    max_steps : int
+        Largest number of trial steps.
+
+    Examples
+    --------
+    >>> import enkbayes as eb
+    >>> problem = eb.Problem.create([[1.0], [2.0], [-1.0], [0.5]], [1, 1, 0, 0])
+    >>> eb.run(problem, ParticleFlow(), particles=50).info.converged
+    True
+    """
+
+    affine_invariant: bool = True
+    tol: float = 1e-3
+    max_steps: int = 2000
+
+    def __post_init__(self) -> None:
+        check_tolerance(self.tol)
+        check_count("max_steps", self.max_steps)
+
+    @property
+    def horizon(self) -> int:
+        """The largest number of steps."""
+        return self.max_steps
+
+    def init(self, problem: Problem, ensemble: AffineEnsemble, seed: int) -> State:
+        """Return the first state, with the velocity there."""
+        point = self._evaluate(problem, ensemble)
+        return State(ensemble, seed, residual=point.residual, control=point)
+
+    def step(self, problem: Problem, state: State) -> State:
+        """One trial step: accepted, the step size doubles; refused, it halves."""
+        point: Point = state.control
+        moved = replace(
+            state.ensemble,
+            mean=state.ensemble.mean + point.eta * point.mean,
+            basis=state.ensemble.basis + point.eta * point.basis,
+        )
+        try:
+            trial = self._evaluate(problem, moved)
+            lower = trial.energy <= point.energy + SUFFICIENT * point.eta * point.slope
+            accepted = lower or (trial.residual < point.residual < NEAR)
+        except Diverged:
+            accepted = False
+        state = replace(state, steps=state.steps + 1)
+        if not accepted:
+            return self._judge(replace(state, control=replace(point, eta=point.eta / 2)))
+        trial = replace(trial, eta=2 * point.eta)
+        return self._judge(replace(state, ensemble=moved, residual=trial.residual, control=trial))
+
+    def _evaluate(self, problem: Problem, ensemble: AffineEnsemble) -> Point:
+        xp, L, x = namespace(ensemble.mean), ensemble.basis, ensemble.points
+        V, gradients = potential_gradients(problem, ensemble.theta)
+        gbar, Gx = xp.mean(gradients, axis=0), gradients.mT @ x / ensemble.size  # (P,), (P, r)
+        g, A = L.mT @ gbar, symmetric(L.mT @ Gx)
+        eye = xp.eye(ensemble.rank, dtype=L.dtype, device=L.device)
+        gram = L.mT @ L
+        if self.affine_invariant:
+            mean, basis = -(L @ g), -(L @ (A - eye))
+        else:
+            mean, basis = -gbar, L - Gx @ gram
+        sign, log_det = xp.linalg.slogdet(gram)
+        if not float(sign) > 0:
+            raise Diverged("the ensemble has collapsed")
+        slope = gbar @ mean + xp.sum(Gx * basis) - xp.sum(eye * xp.linalg.solve(gram, L.mT @ basis))
+        squared = (xp.sum(g * g) + xp.sum((A - eye) ** 2) / 2) / ensemble.rank
+        energy = float(xp.mean(V)) - float(log_det) / 2
+        return Point(energy, mean, basis, float(slope), float(xp.sqrt(squared)))
+
+    def _judge(self, state: State) -> State:
+        """Decide whether the run ends."""
+        point: Point = state.control
+        if point.residual < tolerance(self.tol, state.ensemble.mean):
+            return replace(state, finished=True, converged=True)
+        if state.steps >= self.max_steps:
+            message = f"residual {point.residual:.1e} after {state.steps} steps; raise max_steps or tol"
+            return replace(state, finished=True, message=message)
+        if point.eta < SMALLEST:
+            message = f"no step lowers the free energy any more, residual {point.residual:.1e}; scale the features"
+            return replace(state, finished=True, message=message)
+        return state

@@ -1,0 +1,121 @@
+"""Temperature scaling (Guo et al. 2017): the MAP's logits divided by one number that held-out data choose."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from enkbayes.core.ensemble import AffineEnsemble
+from enkbayes.core.logits import LinearLogits
+from enkbayes.core.posterior import Posterior
+from enkbayes.core.problem import Problem
+from enkbayes.engine.arrays import Array, to_numpy
+from enkbayes.evaluation.baselines.method import fitted
+from enkbayes.solvers.map_estimate import map_estimate
+
+HOTTEST = 100.0  # T between 1 / HOTTEST and HOTTEST
+
+
+@dataclass(frozen=True)
+class TemperatureReport:
+    """The temperature T, and how many rows chose it; found in `posterior.state`."""
+
+    temperature: float
+    held_out: int
+
+
+@dataclass(frozen=True)
+class Temperature:
+    """theta_MAP / T: the MAP of a part of the data, T minimises the cross-entropy of the rest.
+
+    The held-out cross-entropy is convex in 1/T. Where all held-out rows are classified rightly it has no minimum; then
+    T = 1, and `info.message` says so. The estimate is not refitted with the held-out rows, to which T would
+    not belong.
+
+    Parameters
+    ----------
+    held_out : float
+        Share of each class that is held out; at least one row of each class stays for the fit.
+    tol, max_steps
+        Of the MAP estimate.
+
+    Examples
+    --------
+    >>> features = np.random.default_rng(0).standard_normal((200, 2))
+    >>> noise = np.random.default_rng(1).logistic(size=200)
+    >>> problem = Problem.create(features, features[:, 0] + noise > 0, prior=0.1)
+    >>> Temperature().fit(problem).state.held_out
+    40
+    """
+
+    held_out: float = 0.2
+    tol: float = 1e-8
+    max_steps: int = 1000
+    name: str = "temperature"
+
+    def __post_init__(self) -> None:
+        if not 0 < self.held_out < 1:
+            raise ValueError(f"held_out is {self.held_out!r}; expected a share between 0 and 1")
+
+    def fit(self, problem: Problem, *, seed: int = 0, progress: bool = False) -> Posterior:
+        """Return the scaled point estimate as a posterior of one particle."""
+        started = time.perf_counter()
+        if not isinstance(problem.model, LinearLogits) or problem.classes is None:
+            raise ValueError("temperature scaling needs linear logits and classes; use MAP() for this problem")
+        kept, held = stratified_split(to_numpy(problem.targets), self.held_out, seed)
+        estimate = map_estimate(problem.subset(kept), tol=self.tol, max_steps=self.max_steps)
+        temperature = best_temperature(problem.subset(held), estimate.theta)
+        message = estimate.message
+        if temperature < HOTTEST**-0.99:
+            message, temperature = (
+                f"{len(held)} held-out rows, all classified rightly, choose no temperature; T is 1",
+                1.0,
+            )
+        return fitted(
+            problem,
+            AffineEnsemble.point(estimate.theta / temperature),
+            self,
+            started,
+            steps=estimate.steps,
+            converged=estimate.converged,
+            residual=estimate.residual,
+            message=message,
+            report=TemperatureReport(temperature, len(held)),
+        )
+
+
+def best_temperature(problem: Problem, theta: Array) -> float:
+    """Return the T that minimises the cross-entropy Psi(theta / T) of a problem's data, for theta (P,)."""
+    from scipy.optimize import minimize_scalar
+
+    def cross_entropy(log_temperature: float) -> float:
+        return float(problem.loss(theta[None, :] / math.exp(log_temperature))[0])
+
+    width = math.log(HOTTEST)
+    return math.exp(minimize_scalar(cross_entropy, bounds=(-width, width), options={"xatol": 1e-6}).x)
+
+
+def stratified_split(
+    targets: np.ndarray[Any, Any], share: float, seed: int
+) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Return the numbers of the rows that are kept and held out: `share` of each class, rounded, never all of it.
+
+    >>> kept, held = stratified_split(np.asarray([0, 0, 0, 0, 1, 1, 2]), 0.5, seed=0)
+    >>> len(kept), len(held)
+    (4, 3)
+    """
+    rng = np.random.default_rng((seed, 4))
+    held = []
+    for label in np.unique(targets):
+        rows = rng.permutation(np.flatnonzero(targets == label))
+        held.append(rows[: min(round(share * len(rows)), len(rows) - 1)])
+    out = np.sort(np.concatenate(held))
+    if not len(out):
+        raise ValueError(
+            f"{len(targets)} rows leave none to hold out at a share of {share}; raise held_out or use MAP()"
+        )
+    return np.setdiff1d(np.arange(len(targets)), out), out

@@ -1,0 +1,215 @@
+"""Every method on the same features, split and prior."""
+
+from __future__ import annotations
+
+import math
+import time
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from enkbayes.core.problem import Problem
+from enkbayes.engine.arrays import row_slices, to_numpy
+from enkbayes.evaluation.baselines import Method, Predictor
+from enkbayes.evaluation.compare.results import Comparison, Estimate, Trial, row_of
+from enkbayes.evaluation.compare.splits import Split
+from enkbayes.evaluation.metrics import predictive_distance, score
+from enkbayes.inference.priors import weight_prior
+
+Vector = np.ndarray[Any, Any]
+Progress = Callable[[str], None]
+"""Told what comes next: the yardstick, the reference, then each method, for each split."""
+
+FAILURES = (ValueError, ArithmeticError, RuntimeError, MemoryError, ImportError)
+"""What a method may raise on difficult data without stopping the others."""
+
+HELD = 1 << 24  # member probabilities held at a time
+BRIEF = 1.0  # seconds; a fit that takes less is timed again
+
+
+@dataclass(frozen=True, eq=False)
+class Reference:
+    """Predictions (n, K) of the reference on the test rows, their Monte Carlo error, and what the reference said."""
+
+    proba: Vector
+    error: float
+    remarks: tuple[str, ...]
+
+
+def compare(
+    splits: Iterable[Split],
+    methods: Sequence[Method],
+    *,
+    classes: int,
+    yardstick: Method,
+    reference: Method | None = None,
+    prior_precision: float = 1.0,
+    intercept_precision: float = 0.01,
+    seed: int = 0,
+    progress: Progress = lambda _: None,
+) -> Comparison:
+    """Fit every method on every split and return the table.
+
+    Parameters
+    ----------
+    splits : iterable of Split
+        See `standardised_splits`.
+    methods : sequence of Method
+        Names must differ.
+    classes : int
+        K; targets are 0 ... K-1.
+    yardstick : Method
+        Whose time is the unit, the MAP. Fits of less than a second are made three times, and the median counts.
+    reference : Method, optional
+        Fitted once on each split; distances of predictions are to it.
+    prior_precision, intercept_precision : float
+        Inverse prior variances of all weights and of the intercepts, the same for every method.
+    seed : int
+        The methods on split r have the seed `seed + r`.
+    progress : callable
+        Told the name of each method before it is fitted; for each split the yardstick, the reference, the methods.
+
+    Examples
+    --------
+    >>> import enkbayes as eb
+    >>> from enkbayes.evaluation.baselines import Ensemble
+    >>> from enkbayes.evaluation.compare import standardised_splits
+    >>> from sklearn.datasets import load_wine
+    >>> X, y = load_wine(return_X_y=True)
+    >>> methods = [Ensemble("mean-field", eb.MeanField())]
+    >>> found = compare(standardised_splits(X, y), methods, classes=3, yardstick=methods[0])
+    >>> found.rows[0].method, found.rows[0].accuracy.mean > 0.9
+    ('mean-field', True)
+    """
+    trials: dict[str, list[Trial | str]] = {method.name: [] for method in methods}
+    references: list[Reference] = []
+    done: list[Split] = []
+    for split in splits:
+        problem, own_seed = _problem(split, classes, prior_precision, intercept_precision), seed + len(done)
+        progress(yardstick.name)
+        (_, unit, _), known = _fit(yardstick, problem, own_seed), None
+        if reference is not None:
+            progress(f"{reference.name}, the reference")
+            references.append(_reference(reference, problem, split, own_seed))
+            known = references[-1].proba
+        for method in methods:
+            progress(method.name)
+            trials[method.name].append(_trial(method, problem, split, known, unit, own_seed))
+        done.append(split)
+    return _comparison(trials, done, references, reference, classes, prior_precision, intercept_precision)
+
+
+def _comparison(
+    trials: dict[str, list[Trial | str]],
+    splits: list[Split],
+    references: list[Reference],
+    reference: Method | None,
+    classes: int,
+    prior_precision: float,
+    intercept_precision: float,
+) -> Comparison:
+    if not splits:
+        raise ValueError("there are no splits to compare on; expected at least one")
+    first = splits[0]
+    whole = {name: [t.proba for t in each if isinstance(t, Trial)] for name, each in trials.items()}
+    return Comparison(
+        rows=tuple(row_of(name, each, first.ratio) for name, each in trials.items()),
+        classes=classes,
+        features=first.train.shape[1],
+        train_rows=len(first.train_targets),
+        test_rows=len(first.test_targets),
+        repeats=len(splits),
+        prior_precision=prior_precision,
+        intercept_precision=intercept_precision,
+        reference=None if reference is None else reference.name,
+        reference_error=Estimate.of([each.error for each in references], first.ratio),
+        reference_remarks=tuple(dict.fromkeys(remark for each in references for remark in each.remarks)),
+        proba={name: np.concatenate(parts) for name, parts in whole.items() if len(parts) == len(splits)},
+        targets=np.concatenate([split.test_targets for split in splits]),
+    )
+
+
+def _problem(split: Split, classes: int, prior_precision: float, intercept_precision: float) -> Problem:
+    if not intercept_precision > 0:
+        raise ValueError(f"intercept_precision is {intercept_precision}; expected a positive number")
+    prior = weight_prior(split.train.shape[1], None if classes == 2 else classes, prior_precision)
+    return Problem.create(
+        split.train, split.train_targets, prior, intercept=1 / intercept_precision, classes=np.arange(classes)
+    )
+
+
+def _reference(method: Method, problem: Problem, split: Split, seed: int) -> Reference:
+    """Return the reference's predictions; its seed is one that no method has."""
+    predictor, _, remarks = _fit(method, problem, seed + 1_000_003)
+    exact = getattr(predictor, "gaussian", False)  # a Gaussian is integrated, not sampled
+    error = 0.0 if exact else _monte_carlo_error(predictor, split.test)
+    return Reference(_numbers(predictor.predict_proba(split.test)), error, remarks)
+
+
+def _monte_carlo_error(predictor: Predictor, features: Vector) -> float:
+    """Return the mean over rows and classes of |p - q| / 2 for the averages p and q of the first and second half of the
+    members: the two differ by twice the error of the average over all.
+    """
+    members, classes = np.shape(predictor.sample_proba(features[:1]))[::2]
+    if members == 1:
+        return 0.0  # a point estimate is not sampled
+    gaps = []
+    for rows in row_slices(len(features), max(1, HELD // (members * classes))):
+        proba = _numbers(predictor.sample_proba(features[rows]))
+        half = members // 2
+        gaps.append(np.abs(proba[:half].mean(axis=0) - proba[half:].mean(axis=0)) / 2)
+    return float(np.mean(np.concatenate(gaps)))
+
+
+def _trial(
+    method: Method, problem: Problem, split: Split, reference: Vector | None, unit: float, seed: int
+) -> Trial | str:
+    """Return what a method did on a split, or the sentence with which it gave up."""
+    try:
+        predictor, seconds, remarks = _fit(method, problem, seed)
+        proba = _numbers(predictor.predict_proba(split.test))
+        if not np.all(np.isfinite(proba)):
+            return "its probabilities are not finite numbers"
+        uncertainty = predictor.predict_uncertainty(split.test)
+    except FAILURES as error:
+        return " ".join(str(error).split()) or type(error).__name__
+    total = float(np.mean(_numbers(uncertainty.total)))
+    epistemic = float(np.mean(_numbers(uncertainty.epistemic)))
+    return Trial(
+        proba=proba,
+        scores=score(proba, split.test_targets),
+        epistemic_share=epistemic / total if total > 0 else 0.0,
+        seconds=seconds,
+        time_ratio=seconds / unit,
+        distance=math.nan if reference is None else predictive_distance(proba, reference).mean,
+        remarks=remarks,
+    )
+
+
+def _fit(method: Method, problem: Problem, seed: int) -> tuple[Predictor, float, tuple[str, ...]]:
+    """Return the predictor, the seconds a fit takes, and what the method had to say.
+
+    A brief fit is made three times, and the median counts: the first may load what it needs, another may be disturbed.
+    """
+    for module in getattr(method, "needs", ()):
+        import_module(module)  # an import is not the method's time
+    seconds: list[float] = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        while len(seconds) < 3 and sum(seconds) < BRIEF:
+            started = time.perf_counter()
+            predictor = method.fit(problem, seed=seed)
+            seconds.append(time.perf_counter() - started)
+    said = [" ".join(str(warning.message).split()) for warning in caught]
+    message = getattr(getattr(predictor, "info", None), "message", "")
+    if message and not any(message in sentence for sentence in said):
+        said.append(message)
+    return predictor, float(np.median(seconds)), tuple(dict.fromkeys(said))
+
+
+def _numbers(x: Any) -> Vector:
+    return np.asarray(to_numpy(x), dtype=np.float64)

@@ -1,0 +1,136 @@
+"""What a comparison found: one row for each method, with intervals when there were several splits."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from enkbayes.evaluation.metrics import Scores
+
+Vector = np.ndarray[Any, Any]
+
+INTERVAL = (
+    "mean +- half-width of the 95 % t-interval over the splits; its variance is s^2 (1 / repeats + test rows / training"
+    " rows), which allows for rows that the splits share (Nadeau and Bengio 2003)"
+)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean over splits and the half-width of its 95 % interval, NaN when there is a single split.
+
+    >>> Estimate.of([0.5, 0.75], ratio=0.5).mean
+    0.625
+    """
+
+    mean: float
+    half_width: float
+
+    @classmethod
+    def of(cls, values: Sequence[float], ratio: float) -> Estimate:
+        """Return the estimate of values from splits with `ratio` test rows for each training row.
+
+        Splits of the same data share most of their rows, so their figures differ less than those of fresh data would.
+        The corrected variance of their mean is s^2 (1 / R + ratio).
+
+        >>> x = [1.0, 2.0, 3.0]  # t quantile of 2 degrees of freedom 4.3027, s = 1
+        >>> round(Estimate.of(x, ratio=0.0).half_width, 4), round(Estimate.of(x, ratio=2 / 3).half_width, 4)
+        (2.4841, 4.3027)
+        """
+        if len(values) == 0:
+            return cls(math.nan, math.nan)
+        if len(values) == 1:
+            return cls(float(values[0]), math.nan)
+        from scipy.special import stdtrit
+
+        spread = float(np.std(values, ddof=1)) * math.sqrt(1 / len(values) + ratio)
+        return cls(float(np.mean(values)), float(stdtrit(len(values) - 1, 0.975)) * spread)
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """One method on one split.
+
+    epistemic_share: mean epistemic over mean total uncertainty of the test rows. time_ratio: time of the fit over that
+    of the MAP on the same rows. distance: mean |p - q| to the reference over test rows and classes, NaN without one.
+    """
+
+    proba: Vector
+    scores: Scores
+    epistemic_share: float
+    seconds: float
+    time_ratio: float
+    distance: float
+    remarks: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A method's line in the table: the figures of `Trial`, averaged over the splits on which it worked.
+
+    failures counts the others, and failure is the first reason; remarks are what the method had to say.
+    """
+
+    method: str
+    accuracy: Estimate
+    nll: Estimate
+    brier: Estimate
+    ece: Estimate
+    epistemic_share: Estimate
+    time_ratio: Estimate
+    distance: Estimate
+    failures: int = 0
+    failure: str = ""
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def estimates(self) -> dict[str, Estimate]:
+        """The figures by name, in the order of the table."""
+        named = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: value for name, value in named.items() if isinstance(value, Estimate)}
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """Rows in the order of the methods, and what stands behind them.
+
+    proba and targets hold the predictions of all test rows, split after split, for each method that worked on every
+    split. reference_error is the Monte Carlo error of the reference's own predictions: distances below it mean nothing.
+    reference_remarks are what the reference had to say.
+    """
+
+    rows: tuple[Row, ...]
+    classes: int
+    features: int
+    train_rows: int
+    test_rows: int
+    repeats: int
+    prior_precision: float
+    intercept_precision: float
+    reference: str | None
+    reference_error: Estimate
+    reference_remarks: tuple[str, ...]
+    proba: dict[str, Vector]
+    targets: Vector
+
+    def row(self, method: str) -> Row:
+        """Return the row of a method."""
+        return next(row for row in self.rows if row.method == method)
+
+
+def row_of(method: str, trials: Sequence[Trial | str], ratio: float) -> Row:
+    """Return the row of a method from its trials; a trial that failed is the sentence that says why."""
+    good = [trial for trial in trials if isinstance(trial, Trial)]
+    bad = [trial for trial in trials if isinstance(trial, str)]
+
+    def over(values: Sequence[float]) -> Estimate:
+        return Estimate.of(values, ratio)
+
+    scores = {name: over([getattr(t.scores, name) for t in good]) for name in ("accuracy", "nll", "brier", "ece")}
+    others = {name: over([getattr(t, name) for t in good]) for name in ("epistemic_share", "time_ratio", "distance")}
+    remarks = tuple(dict.fromkeys(remark for trial in good for remark in trial.remarks))
+    return Row(method, **scores, **others, failures=len(bad), failure=bad[0] if bad else "", remarks=remarks)

@@ -1,0 +1,85 @@
+"""Telling out-of-distribution data from known data.
+
+The sign convention: out-of-distribution is the positive class, and a score is the larger the stranger a row is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from enkbayes.engine.arrays import to_numpy
+from enkbayes.evaluation.metrics.inputs import Vector
+from enkbayes.evaluation.metrics.uncertainty import confidence
+
+
+@dataclass(frozen=True)
+class OodScores:
+    """How well a score tells known data from out-of-distribution data, of which there are `rows` rows.
+
+    auroc: the probability that a random out-of-distribution row scores higher than a random known one (ties count
+    half; 0.5 is chance). aupr: the average precision; chance is the share of out-of-distribution rows. fpr95: the share
+    of known rows that are flagged at the threshold which flags at least 95 % of the out-of-distribution rows.
+
+    >>> ood_score([0.9], [0.9])
+    OodScores(rows=1, auroc=0.5, aupr=0.5, fpr95=1.0)
+    """
+
+    rows: int
+    auroc: float
+    aupr: float
+    fpr95: float
+
+
+def ood_score(proba_in: Any, proba_out: Any) -> OodScores:
+    """Return how well lack of confidence tells out-of-distribution rows (proba_out) from known ones (proba_in).
+
+    Out-of-distribution is the positive class and the score is -confidence.
+
+    Examples
+    --------
+    >>> ood_score([0.99, 0.98, 0.03], [0.6, 0.5, 0.55])
+    OodScores(rows=3, auroc=1.0, aupr=1.0, fpr95=0.0)
+    """
+    return ood_separation(-confidence(proba_in), -confidence(proba_out))
+
+
+def ood_separation(known: Any, strange: Any) -> OodScores:
+    """Return how well any score tells out-of-distribution rows from known ones.
+
+    Parameters
+    ----------
+    known, strange : array (n,), array (m,)
+        Scores of known and of out-of-distribution rows; larger is stranger, as are entropy and mutual information.
+
+    Examples
+    --------
+    >>> ood_separation([0.1, 0.2, 0.3], [0.25, 0.4]).auroc
+    0.8333333333333334
+    """
+    from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
+
+    known, strange = _scores(known, "known"), _scores(strange, "out-of-distribution")
+    positive = np.repeat([0, 1], [len(known), len(strange)])
+    score = np.concatenate([known, strange])
+    false_rate, true_rate, _ = roc_curve(positive, score, drop_intermediate=False)
+    reached = np.argmax(true_rate >= 0.95 - 1e-12)  # a share such as 0.95 may be rounded just below itself
+    return OodScores(
+        rows=len(strange),
+        auroc=float(roc_auc_score(positive, score)),
+        aupr=float(average_precision_score(positive, score)),
+        fpr95=float(false_rate[reached]),
+    )
+
+
+def _scores(score: Any, what: str) -> Vector:
+    x: Vector = np.asarray(to_numpy(score), dtype=np.float64)
+    if x.ndim != 1:
+        raise ValueError(f"the {what} scores have shape {x.shape}; expected (n,), one score for each row")
+    if len(x) == 0:
+        raise ValueError(f"there are 0 {what} rows; expected at least one")
+    if not np.all(np.isfinite(x)):
+        raise ValueError(f"the {what} scores contain NaN or infinite values; drop those rows first")
+    return x

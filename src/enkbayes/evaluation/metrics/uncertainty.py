@@ -1,0 +1,83 @@
+"""How sure a prediction is, row by row."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy.special import entr
+
+from enkbayes.engine.arrays import to_numpy
+from enkbayes.evaluation.metrics.inputs import Vector, probabilities
+
+
+def confidence(proba: Any) -> Vector:
+    """Return the largest probability of each row (n,).
+
+    >>> confidence([0.25, 0.5, 1.0])
+    array([0.75, 0.5 , 1.  ])
+    """
+    return np.asarray(np.max(probabilities(proba), axis=1))
+
+
+def entropy(proba: Any) -> Vector:
+    """Return the entropy -sum_k p_k log p_k of each row (n,), in nats: between 0 and log K.
+
+    >>> entropy([[0.5, 0.5], [1.0, 0.0]]).round(4)
+    array([0.6931, 0.    ])
+    """
+    return np.asarray(np.sum(entr(probabilities(proba)), axis=1))
+
+
+def mutual_information(sample_proba: Any) -> Vector:
+    """Return the mutual information of prediction and parameters (n,), in nats: how far the members disagree.
+
+    It is the entropy of the members' average prediction less their average entropy: the epistemic part of the total
+    uncertainty.
+
+    Parameters
+    ----------
+    sample_proba : array (J, n, K), or (J, n)
+        Predictions of the J members of an ensemble, as `sample_proba` returns them; (J, n) holds probabilities of
+        class 1.
+
+    Examples
+    --------
+    >>> agree, disagree = [[0.5, 0.5], [0.5, 0.5]], [[1.0, 0.0], [0.0, 1.0]]  # each: two members, two classes
+    >>> mutual_information(np.stack([agree, disagree], axis=1)).round(4)
+    array([0.    , 0.6931])
+    """
+    p = _members(sample_proba)
+    gap = np.sum(entr(np.mean(p, axis=0)), axis=1) - np.mean(np.sum(entr(p), axis=2), axis=0)
+    return np.asarray(np.maximum(gap, 0))  # Jensen: below zero by round-off only
+
+
+def logit_variance(sample_proba: Any) -> Vector:
+    """Return the variance of the logits over the members of an ensemble (n,), averaged over the classes.
+
+    Logits are log p_k less their mean over k, so that a common shift of all K does not count.
+
+    Parameters
+    ----------
+    sample_proba : array (J, n, K), or (J, n)
+        As for `mutual_information`.
+
+    Examples
+    --------
+    >>> logits = np.asarray([[-1.0], [1.0]])  # two members, one row
+    >>> logit_variance(1 / (1 + np.exp(-2 * logits))).round(4)
+    array([1.])
+    """
+    log_p = np.log(np.maximum(_members(sample_proba), np.finfo(np.float64).tiny))
+    return np.asarray(np.var(log_p - np.mean(log_p, axis=2, keepdims=True), axis=0).mean(axis=1))
+
+
+def _members(sample_proba: Any) -> Vector:
+    """Return predictions of members, checked: (J, n, K)."""
+    p = np.asarray(to_numpy(sample_proba), dtype=np.float64)
+    if p.ndim not in (2, 3) or len(p) == 0:
+        raise ValueError(
+            f"sample_proba has shape {p.shape}; expected (J, n, K), or (J, n) for two classes, with J >= 1"
+        )
+    members, rows = p.shape[:2]
+    return probabilities(p.reshape(members * rows, *p.shape[2:]), "sample_proba").reshape(members, rows, -1)

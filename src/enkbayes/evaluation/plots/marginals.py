@@ -1,0 +1,86 @@
+"""Marginal posteriors of single parameters, beside a reference."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from enkbayes.core.posterior import Posterior
+from enkbayes.engine.arrays import to_numpy
+from enkbayes.evaluation.plots.style import Vector, look, tidy
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+def marginal_posterior(
+    ax: Axes,
+    posterior: Posterior,
+    parameter: int,
+    *,
+    name: str = "equilibrium",
+    label: str | None = None,
+) -> Axes:
+    """Draw the density of one parameter: that of N(mean, cov) where the particles are its draws, otherwise a kernel
+    estimate from them.
+
+    Examples
+    --------
+    >>> import enkbayes as eb
+    >>> from enkbayes.evaluation.plots import require_matplotlib
+    >>> posterior = eb.run(eb.Problem.create([[1.0], [2.0], [-1.0], [0.5]], [1, 1, 0, 0]))
+    >>> ax = marginal_posterior(require_matplotlib().Figure().subplots(), posterior, 0)
+    >>> x, density = ax.lines[0].get_data()
+    >>> bool(np.isclose(x[np.argmax(density)], posterior.mean[0], atol=0.05))
+    True
+    """
+    if posterior.before is not None or not posterior.gaussian:
+        return marginal_draws(ax, posterior.theta[:, parameter], name=name, label=label)
+    mean = float(posterior.mean[parameter])
+    sd = float(posterior.ensemble.variances[parameter]) ** 0.5
+    x = mean + sd * np.linspace(-4, 4, 201)
+    return _density(ax, x, np.exp(-(((x - mean) / sd) ** 2) / 2) / (sd * (2 * np.pi) ** 0.5), name, label)
+
+
+def marginal_draws(
+    ax: Axes,
+    draws: Any,
+    *,
+    name: str = "hmc",
+    label: str | None = None,
+    weights: Any = None,
+    filled: bool = False,
+) -> Axes:
+    """Draw a kernel estimate of the density of draws (n,) of one parameter, with weights (n,) if they have any; a
+    reference is drawn filled.
+
+    Examples
+    --------
+    >>> from enkbayes.evaluation.plots import require_matplotlib
+    >>> draws = np.random.default_rng(0).standard_normal(1000)
+    >>> ax = marginal_draws(require_matplotlib().Figure().subplots(), draws, filled=True)
+    >>> x, density = ax.lines[0].get_data()
+    >>> round(float(np.sum(density) * (x[1] - x[0])), 2)
+    1.0
+    """
+    from scipy.stats import gaussian_kde
+
+    draws = np.asarray(to_numpy(draws), dtype=np.float64)
+    if draws.ndim != 1 or len(draws) < 2 or not np.ptp(draws) > 0:
+        raise ValueError(f"draws have shape {draws.shape}; expected (n,), at least two of them different and none NaN")
+    estimate = gaussian_kde(draws, weights=None if weights is None else to_numpy(weights))
+    width = 4 * float(estimate.covariance[0, 0]) ** 0.5
+    x = np.linspace(draws.min() - width, draws.max() + width, 401)
+    density = estimate(x)
+    if filled:
+        ax.fill_between(x, density, color=look(name).colour, alpha=0.15, linewidth=0)
+    return _density(ax, x, density, name, label)
+
+
+def _density(ax: Axes, x: Vector, density: Vector, name: str, label: str | None) -> Axes:
+    how = look(name)
+    ax.plot(x, density, color=how.colour, linestyle=how.line, label=label or name)
+    ax.set_ylim(0, None, auto=True)  # a taller curve may follow
+    ax.set_ylabel("density")
+    return tidy(ax)

@@ -1,0 +1,62 @@
+"""One page: templates, and pictures that are part of the file."""
+
+from __future__ import annotations
+
+import base64
+import io
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from enkbayes.evaluation.plots import require_matplotlib
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class Picture:
+    """An SVG as a data address, and what it shows in words."""
+
+    source: str
+    alt: str
+
+
+def require_report() -> Any:
+    """Return jinja2, or say in one sentence what a report needs."""
+    try:
+        import jinja2
+
+        require_matplotlib()
+    except ImportError:
+        raise ImportError(
+            "a report needs matplotlib and jinja2; install them with pip install 'enkbayes[plots]'"
+        ) from None
+    return jinja2
+
+
+def picture(figure: Figure, alt: str) -> Picture:
+    """Return a figure as part of the page; its background is the page's.
+
+    >>> figure = require_matplotlib().Figure(figsize=(1, 1))
+    >>> picture(figure, "nothing").source.startswith("data:image/svg+xml;base64,")
+    True
+    """
+    from matplotlib import rc_context
+
+    file = io.BytesIO()
+    with rc_context({"svg.hashsalt": "enkbayes"}):  # the same figure, the same file
+        figure.savefig(file, format="svg", transparent=True, metadata={"Date": None})
+    return Picture("data:image/svg+xml;base64," + base64.b64encode(file.getvalue()).decode(), alt)
+
+
+def render(template: str, **values: Any) -> str:
+    """Return the page that a template of this package makes; every value is escaped."""
+    jinja2 = require_report()
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("enkbayes.evaluation.report"),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    return str(environment.get_template(template).render(**values))

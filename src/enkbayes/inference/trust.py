@@ -1,0 +1,262 @@
+"""How far to trust a posterior: has the run settled, do its particles span what the data see, and is the true posterior
+near the Gaussian that was fitted?
+
+The last question is answered by importance weights w (see `importance.py`), by two figures of their own,
+
+    k-hat       shape of the weights' tail (PSIS): above .7 nothing that rests on averages of weights is reliable
+    effective   their effective sample size, as a share of the draws
+
+and by the distance they measure, KL(q || posterior) = log E[w] - E[log w], the gap between evidence and ELBO. Spread
+over the directions in which the data have a say, gamma = tr(I - P P0^{-1}), and put into familiar units,
+
+    shift = sqrt(2 KL / gamma),
+
+it is the error of a Gaussian whose mean is off by so many standard deviations in each of those directions. On METHOD's
+problems it follows the true errors (in its table: of the mean in sds, and the worst and mean ratio of variances) where
+k-hat and effective share, which fall with the number of parameters, do not:
+
+    ==========  ====  ====  ====  ====  =====  ====  ====
+    problem      T0    T1    T2    T3     T4    T5    T6
+    ==========  ====  ====  ====  ====  =====  ====  ====
+    k-hat        .31   .39   .46   .67   1.09   .88   .36
+    effective    .97   .88   .78  .011  .0005  .003   .25
+    shift        .14   .07   .09   .47    .77   .58   .57
+    mean error  .007  .004  .005  .028   .117  .044  .095
+    variances    .96   .91   .86   .63    .37   .48   .39
+    on average   .97   .99   .98   .89    .77   .82   .66
+    ==========  ====  ====  ====  ====  =====  ====  ====
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from enkbayes.core.ensemble import AffineEnsemble
+from enkbayes.core.logits import LinearLogits, Piece
+from enkbayes.core.posterior import Posterior
+from enkbayes.core.problem import Problem
+from enkbayes.engine.arrays import epsilon, to_numpy
+from enkbayes.inference.importance import effective_share, log_weights, smoothed
+from enkbayes.storage.records import from_json, to_json
+
+GOOD, USABLE, BAD = "good", "usable", "do not trust"
+SETTLED = 0.1  # residual, in posterior sds
+CLOSE, FAR = 0.2, 0.5  # shift, in posterior sds
+HEAVY = 0.7  # k-hat above which averages of weights are not reliable (Vehtari and others)
+EVEN = 0.5  # effective share above which k-hat, then a fit to noise, is not asked
+BENT = 0.3  # nonlinearity from which derivative-free slopes are a suspect
+SLOW, MOVING = 0.1, 0.3  # drift of polished particles
+DRAWS = (4_000, 40_000)
+WORK, ROOM = 1e9, 2e7  # multiplications that the draws may cost, numbers that they may hold
+LINK = 30  # multiplications that the likelihood of one logit costs
+SKETCH = 2000  # rank up to which it is counted
+
+
+@dataclass(frozen=True)
+class Trust:
+    """A verdict ("good", "usable", "do not trust"), the reason, what to do, and the figures behind them.
+
+    residual : natural-gradient residual at the end of the run, NaN for homotopies
+    k_hat, effective, draws : of the importance weights; k_hat is NaN without ArviZ, both are without a Gaussian
+    shift : distance of the Gaussian to the posterior, in posterior sds for each informed direction (see `trust.py`)
+    informed : gamma, the number of directions in which the data have a say (within those that the particles span)
+    data_rank : directions of the parameters that the data see at all, None for nonlinear logits
+    spanned, particles, parameters : rank of the ensemble, J, and P
+    nonlinearity : of nonlinear logits, see `Info`
+    sweeps, drift : of `polish`, see `Info`
+
+    Examples
+    --------
+    >>> import enkbayes as eb
+    >>> problem = eb.Problem.create([[1.0], [2.0], [-1.0], [0.5]], [1, 1, 0, 0])
+    >>> trust = eb.run(problem).trust(problem)
+    >>> trust.verdict, trust.data_rank, trust.spanned, trust.particles, trust.parameters
+    ('good', 1, 1, 200, 1)
+    """
+
+    verdict: str
+    reason: str
+    advice: str
+    residual: float
+    k_hat: float
+    effective: float
+    draws: int
+    shift: float
+    informed: float
+    data_rank: int | None
+    spanned: int
+    particles: int
+    parameters: int
+    nonlinearity: float | None = None
+    sweeps: int = 0
+    drift: float = math.nan
+
+    @property
+    def sentence(self) -> str:
+        """Reason and advice."""
+        return f"{self.reason}; {self.advice}" if self.advice else self.reason
+
+    @property
+    def effective_size(self) -> float:
+        """The effective sample size of the weighted draws."""
+        return self.effective * self.draws
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields for JSON, NaN as None."""
+        return to_json(self)
+
+    @classmethod
+    def from_json(cls, stored: Any) -> Trust:
+        """Return what `to_json` gave; a ValueError says what does not fit."""
+        return from_json(cls, stored, "trust report")
+
+
+def assess(problem: Problem, posterior: Posterior, *, draws: int | None = None, seed: int = 0) -> Trust:
+    """Return how far to trust what `run` or `polish` returned for a problem, from fresh draws of the fitted Gaussian.
+
+    draws: default 40,000, fewer (4,000 at least) where data and parameters are many.
+
+    Examples
+    --------
+    >>> import enkbayes as eb
+    >>> features = np.random.default_rng(0).standard_normal((200, 2))
+    >>> problem = eb.Problem.create(features, features[:, 0] + features[:, 1] ** 2 > 0.5)
+    >>> assess(problem, eb.run(problem)).verdict
+    'good'
+    """
+    info, fitted = posterior.info, posterior.fitted
+    draws = affordable(problem) if draws is None else draws
+    k_hat = effective = distance = math.nan
+    informed = informed_directions(problem, fitted)
+    if posterior.has_gaussian:
+        weights, k_hat = smoothed(log_weights(problem, posterior, draws, seed))
+        effective, distance = effective_share(weights), shift(weights, informed)
+    figures = Trust(
+        verdict="",
+        reason="",
+        advice="",
+        residual=info.residual,
+        k_hat=k_hat,
+        effective=effective,
+        draws=draws,
+        shift=distance,
+        informed=informed,
+        data_rank=data_rank(problem),
+        spanned=fitted.freedom,
+        particles=posterior.ensemble.size,
+        parameters=problem.dim,
+        nonlinearity=info.nonlinearity,
+        sweeps=info.sweeps,
+        drift=info.drift,
+    )
+    verdict, reason, advice = judge(figures, converged=info.converged)
+    return replace(figures, verdict=verdict, reason=reason, advice=advice)
+
+
+def judge(figures: Trust, *, converged: bool = True) -> tuple[str, str, str]:
+    """Return the verdict, its most serious reason, and what to do.
+
+    Not to be trusted: a run that has not settled; particles that span fewer directions than the data see, so that the
+    weights could not go where the data want them; a Gaussian that is as wrong as a mean half a standard deviation off
+    (T4, T5, T6). Usable: a shift between .2 and .5 (T3), or a smaller one that heavy-tailed weights make a lower bound
+    only; variances may then be too small by some tens of per cent. Polished particles that have stopped climbing are
+    good whatever the Gaussian was.
+    """
+    noisy = math.isnan(figures.shift)  # random particles have a residual even in equilibrium
+    if not converged or (figures.residual > SETTLED and not noisy):
+        return BAD, "the run has not settled", "raise max_steps, or use the mean-field sampler"
+    reach = figures.parameters if figures.data_rank is None else min(figures.data_rank, figures.parameters)
+    if figures.spanned < figures.parameters:
+        covered = f"the particles span {figures.spanned} of {figures.parameters} parameters"
+        seen = "" if figures.data_rank is None else f", of which the data see {reach}"
+        advice = f"use more than {figures.parameters} particles, or the mean-field sampler"
+        return (BAD if figures.spanned < reach else USABLE), covered + seen, advice
+    if figures.sweeps and figures.drift < MOVING:
+        polished = f"{figures.sweeps} sweeps of polish have moved the particles to the true posterior"
+        if figures.drift < SLOW:
+            return GOOD, polished, ""
+        return USABLE, f"{polished}, and they still climb", f"polish({2 * figures.sweeps}) once more"
+    return _gaussian_verdict(figures)
+
+
+def _gaussian_verdict(figures: Trust) -> tuple[str, str, str]:
+    """Judge the fitted Gaussian by its importance weights."""
+    if math.isnan(figures.shift):
+        return USABLE, "there is no fitted Gaussian to hold against the true posterior", "use the mean-field sampler"
+    heavy = figures.k_hat >= HEAVY and figures.effective < EVEN
+    tail = "" if math.isnan(figures.k_hat) else f", k-hat {figures.k_hat:.2f}"
+    numbers = f"(shift {figures.shift:.2f} sd{tail})"
+    advice = f"polish({2 * figures.sweeps or 20}) moves the particles there"
+    if (figures.nonlinearity or 0.0) > BENT:
+        advice += ", and a Jacobian of the logits gives a better start"
+    if figures.shift >= FAR:
+        return (
+            BAD,
+            f"the true posterior is far from Gaussian {numbers}",
+            f"{advice}; more data or a narrower prior help",
+        )
+    if figures.shift >= CLOSE or heavy:
+        return USABLE, f"the true posterior is not quite Gaussian {numbers}, variances may be too small", advice
+    return GOOD, f"the run has settled and the true posterior is close to its Gaussian {numbers}", ""
+
+
+def shift(weights: np.ndarray[Any, Any], informed: float) -> float:
+    """Return sqrt(2 KL / gamma) of log importance weights, KL = log E[w] - E[log w], with gamma not below 1.
+
+    A mean that is off by .3 standard deviations in one direction:
+
+    >>> z = np.random.default_rng(0).standard_normal(100_000)
+    >>> round(shift(-((z - 0.3) ** 2 - z**2) / 2, informed=1.0), 2)
+    0.3
+    """
+    top = float(np.max(weights))
+    distance = top + math.log(float(np.mean(np.exp(weights - top)))) - float(np.mean(weights))
+    return math.sqrt(2 * max(distance, 0.0) / max(informed, 1.0))
+
+
+def informed_directions(problem: Problem, fitted: AffineEnsemble) -> float:
+    """Return gamma = tr(I - P P0^{-1}) over the directions that the Gaussian spans."""
+    w = np.diag(to_numpy(problem.prior_moments(fitted).S))
+    if fitted.complement is None:
+        return fitted.rank - float(np.sum(w))
+    variance, tightening = (to_numpy(x) for x in (fitted.complement.variance, fitted.complement.tightening))
+    return fitted.freedom - float(np.sum(w) + np.sum(variance) - tightening @ w)
+
+
+def data_rank(problem: Problem) -> int | None:
+    """Return how many directions of the parameters the data see: the rank of the features, constant included, K - 1
+    times for K logits, whose common shift changes nothing. Counted up to SKETCH; None for nonlinear logits.
+
+    >>> data_rank(Problem.create([[1.0, 2.0], [2.0, 4.0], [3.0, 6.0]], [0, 1, 1], intercept=1.0))
+    2
+    """
+    if not isinstance(problem.model, LinearLogits):
+        return None
+    model = problem.model
+    linear, mix, enough = model.map, None, min(problem.size + 1, SKETCH)
+    if linear.features > enough:  # random mixtures of the features have the same rank
+        mix = np.random.default_rng(0).standard_normal((linear.features, enough))
+
+    def part(piece: Piece) -> np.ndarray[Any, Any]:
+        x = piece[0].toarray() if scipy.sparse.issparse(piece[0]) else to_numpy(piece[0])
+        x = np.asarray(x, dtype=np.float64) if mix is None else x @ mix
+        x = np.hstack([x, np.ones((len(x), 1))]) if linear.intercept else x
+        return np.asarray(x.T @ x)
+
+    gram = model.total(map(part, model.pieces(None, None)))
+    scale = np.sqrt(np.where(np.diag(gram) > 0, np.diag(gram), 1.0))
+    spectrum = np.linalg.eigvalsh(gram / scale / scale[:, None])
+    rank = int(np.sum(spectrum > len(spectrum) * epsilon(problem.prior.mean) * spectrum[-1]))
+    return rank * max((linear.outputs or 2) - 1, 1)
+
+
+def affordable(problem: Problem) -> int:
+    """Return the number of draws that cost about WORK multiplications, within DRAWS."""
+    outputs = problem.likelihood.outputs or 1
+    work = problem.size * outputs * (problem.dim / outputs + LINK)
+    return int(np.clip(min(WORK / work, ROOM / problem.dim), *DRAWS))

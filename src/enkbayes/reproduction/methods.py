@@ -1,0 +1,219 @@
+"""The paper's methods on data in the plane, each a function from points to probabilities, for the same network."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property, lru_cache, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.special import softmax
+
+from enkbayes.core.ensemble import AffineEnsemble
+from enkbayes.core.gaussian import Gaussian
+from enkbayes.core.posterior import Posterior
+from enkbayes.core.problem import Problem
+from enkbayes.evaluation.baselines import HMC, DeepEnsemble, Ensemble, LaplaceProbit, Method
+from enkbayes.reproduction.datasets import Plane, one_thread, plane_network, sgd, tensor, train_network
+from enkbayes.reproduction.sizes import Size
+from enkbayes.samplers import Equilibrium, Homotopy, MeanField, TamedHomotopy, TrotterSampler
+
+Vector = np.ndarray[Any, Any]
+Predict = Callable[[Vector], Vector]
+"""Points (n, 2) -> class probabilities (n, K)."""
+
+PRIOR_VARIANCE = 2.0
+DS, HORIZON = 0.1, 20.0  # Algorithm 2: step, and ds K
+
+TITLES = {
+    "mle": "MLE",
+    "deep-ensemble": "Deep ensemble",
+    "laplace-probit": "Laplace",
+    "hmc": "HMC",
+    "tamed-homotopy": "Algorithm 1",
+    "trotter": "Algorithm 2",
+    "homotopy": "Homotopy",
+    "equilibrium": "Equilibrium",
+    "mean-field": "MeanField",
+}
+"""Every method, by the name that decides its colour, and what figures call it."""
+
+SIX = tuple(TITLES)[:6]
+"""Those of the paper's figures."""
+
+LAST_LAYER = SIX[2:]
+"""Those of the six that give the last layer a posterior."""
+
+OURS = tuple(TITLES)[6:]
+"""The exact-flow versions, beyond the paper."""
+
+
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """A fitted method: predictions, steps (networks: of training; HMC: transitions), seconds, and what it warned of."""
+
+    name: str
+    predict: Predict
+    steps: int
+    seconds: float
+    warning: str = ""
+    posterior: Posterior | None = None
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A data set of the plane with the network and the ensemble size that belong to it."""
+
+    name: str
+    data: Callable[[int], Plane]
+    hidden: tuple[int, ...]
+    particles: int
+
+
+MOONS = Kind("moons", Plane.moons, (20, 20, 50), particles=200)
+BLOBS = Kind("blobs", Plane.blobs, (50, 50, 50), particles=300)
+
+
+class Study:
+    """One data set, its trained network, and the methods fitted to its last layer, each when it is asked for."""
+
+    def __init__(self, kind: Kind, size: Size, seed: int, keep: Path | None = None) -> None:
+        self.kind, self.size, self.seed, self.keep = kind, size, seed, keep
+        self._fits: dict[str, Fitted] = {}
+
+    @cached_property
+    def data(self) -> Plane:
+        """The points."""
+        return self.kind.data(self.seed)
+
+    @cached_property
+    def network(self) -> Any:
+        """The trained network; its last layer has no bias, so that it has D = 50 parameters a logit."""
+        with one_thread():
+            return train_network(
+                self.data,
+                self.seed,
+                self.size.steps,
+                hidden=self.kind.hidden,
+                bias=False,
+                learning_rate=self.size.learning_rate,
+            )
+
+    def features(self, points: Vector) -> Vector:
+        """Return the inputs (n, 50) of the last layer."""
+        return np.asarray(self.network[:-1](tensor(points)).detach().double())
+
+    def problem(self, variance: float = PRIOR_VARIANCE) -> Problem:
+        """Return the logistic regression of the last layer."""
+        return Problem.create(self.features(self.data.train), self.data.train_labels, variance)
+
+    def fit(self, name: str) -> Fitted:
+        """Return a method, fitted once; "judge" is a long NUTS run."""
+        if name == "judge" and self.size.judge == self.size.hmc:
+            name = "hmc"
+        if name not in self._fits:
+            self._fits[name] = self._fit(name)
+        return self._fits[name]
+
+    def last_layer(self, name: str, method: Method, seed: int | None = None) -> Fitted:
+        """Fit any method to the last layer, with random numbers of its own if a seed is given."""
+        posterior, seconds, words = timed_fit(method, self.problem(), self.seed if seed is None else seed)
+
+        def predict(points: Vector) -> Vector:
+            return np.asarray(posterior.predict_proba(self.features(points)))
+
+        return Fitted(name, predict, posterior.info.steps, seconds, words, posterior)
+
+    def _fit(self, name: str) -> Fitted:
+        if name == "mle":
+            return self._mle()
+        if name == "deep-ensemble":
+            return self._deep_ensemble()
+        return self.last_layer(name, self._method(name))
+
+    def _method(self, name: str) -> Method:
+        samples, chains = self.size.hmc
+        particles = self.kind.particles
+        methods: dict[str, Method] = {
+            "laplace-probit": LaplaceProbit(),
+            "hmc": HMC(samples=samples, chains=chains, warmup=samples),
+            "judge": HMC(samples=self.size.judge[0], chains=self.size.judge[1], warmup=self.size.judge[0] // 2),
+            "tamed-homotopy": Ensemble(name, TamedHomotopy(ds=self.size.ds), particles),
+            "trotter": Ensemble(name, algorithm_2(), particles),
+            "homotopy": Ensemble(name, Homotopy(), particles),
+            "equilibrium": Ensemble(name, Equilibrium(), particles),
+            "mean-field": Ensemble(name, MeanField(), particles),
+        }
+        return methods[name]
+
+    def _mle(self) -> Fitted:
+        started = time.perf_counter()
+        network = self.network
+
+        def predict(points: Vector) -> Vector:
+            logits = np.asarray(network(tensor(points)).detach().double())
+            if logits.shape[1] == 1:
+                logits = np.concatenate([np.zeros_like(logits), logits], axis=1)
+            return np.asarray(softmax(logits, axis=1))
+
+        return Fitted("mle", predict, self.size.steps, time.perf_counter() - started)
+
+    def _deep_ensemble(self) -> Fitted:
+        data, outputs = self.data, 1 if self.data.classes == 2 else self.data.classes
+        method = DeepEnsemble(members=self.size.members, steps=self.size.member_steps, batch_size=len(data.train))
+        started = time.perf_counter()
+        seeds = iter(range(1000 * (self.seed + 1), 1000 * (self.seed + 2)))
+        with one_thread():
+            committee = method.fit_network(
+                lambda: plane_network(self.kind.hidden, outputs, next(seeds), bias=False),
+                data.train.astype(np.float32),
+                data.train_labels,
+                optimiser=partial(sgd, learning_rate=self.size.learning_rate),
+                checkpoint=None if self.keep is None else self.keep / f"ensemble-{self.kind.name}-{self.seed}",
+                seed=self.seed,
+            )
+
+        def predict(points: Vector) -> Vector:
+            return np.asarray(committee.predict_proba(points.astype(np.float32)), dtype=np.float64)
+
+        return Fitted("deep-ensemble", predict, method.members * method.steps, time.perf_counter() - started)
+
+
+def timed_fit(method: Method, problem: Problem, seed: int) -> tuple[Any, float, str]:
+    """Return the fitted method, the seconds that took, and what it warned of."""
+    started = time.perf_counter()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        fitted = method.fit(problem, seed=seed)
+    words = " ".join(dict.fromkeys(" ".join(str(warning.message).split()) for warning in caught))
+    return fitted, time.perf_counter() - started, words
+
+
+@lru_cache(maxsize=32)
+def study(kind: Kind, size: Size, seed: int, keep: Path | None = None) -> Study:
+    """Return the study; experiments that look at the same one share what it has fitted. Networks of deep ensembles are
+    kept in the folder.
+    """
+    return Study(kind, size, seed, keep)
+
+
+def algorithm_2(ds: float = DS, horizon: float = HORIZON) -> TrotterSampler:
+    """Return Algorithm 2 as the paper runs it: to a fixed time, without its stopping rule."""
+    return TrotterSampler(ds=ds, max_steps=round(horizon / ds), tol=1e-300)
+
+
+def gaussian_predict(study: Study, law: Gaussian) -> Predict:
+    """Return the exact predictions of a Gaussian over the last layer's weights."""
+    problem = study.problem()
+    ensemble = AffineEnsemble(law.mean, law.dense_root, np.zeros((2, law.dim)))
+    model: Any = problem.model
+
+    def predict(points: Vector) -> Vector:
+        logits = model.map.gaussian_logits(study.features(points), ensemble)
+        return np.asarray(problem.likelihood.predictive(*logits))
+
+    return predict

@@ -1,0 +1,123 @@
+"""Findings as files: a folder for each experiment, with result.json, a .csv for each table, a .png for each figure."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from enkbayes.cli.tables import replacing
+from enkbayes.reproduction.findings import Claim, Findings, Setting, Table, overall
+
+RESULT = "result.json"
+DPI = 110
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure in the experiment's folder."""
+
+    file: str
+    alt: str
+    caption: str
+
+
+@dataclass(frozen=True)
+class Result:
+    """What is known of a finished experiment: its findings, and size, date, duration and versions of the run.
+
+    key names the settings of the run; a result with another key belongs to another run.
+    """
+
+    name: str
+    title: str
+    about: str
+    size: str
+    key: str
+    made: str
+    seconds: float
+    versions: dict[str, str]
+    claims: tuple[Claim, ...]
+    tables: tuple[Table, ...]
+    pictures: tuple[Picture, ...]
+    settings: tuple[Setting, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def verdict(self) -> str:
+        """The verdict of all claims together."""
+        return overall(tuple(claim.verdict for claim in self.claims))
+
+
+def write(out: Path, findings: Findings, **about: Any) -> Result:
+    """Write everything into out/<name> and return the result; an earlier result.json goes first and the new one comes
+    last, so that a run which was stopped leaves none. `about` is the rest of the fields of `Result`.
+    """
+    folder = out / about["name"]
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / RESULT).unlink(missing_ok=True)
+    for table in findings.tables:
+        _write_csv(folder / f"{table.name}.csv", table)
+    pictures = []
+    for drawing in findings.drawings:
+        file = f"{drawing.name}.png"
+        with replacing(folder / file) as draft:
+            drawing.figure.savefig(draft, dpi=DPI, metadata={"Software": None})
+        pictures.append(Picture(file, drawing.alt, drawing.caption))
+    result = Result(
+        claims=findings.claims,
+        tables=findings.tables,
+        pictures=tuple(pictures),
+        settings=findings.settings,
+        notes=findings.notes,
+        **about,
+    )
+    with replacing(folder / RESULT) as draft:
+        words = json.dumps(_plain(asdict(result) | {"verdict": result.verdict}), indent=1, allow_nan=False)
+        draft.write_text(words + "\n", encoding="utf-8")
+    return result
+
+
+def read(out: Path, name: str) -> Result | None:
+    """Return the result of an experiment, or None if there is none or it cannot be read."""
+    try:
+        found = json.loads((out / name / RESULT).read_text(encoding="utf-8"))
+        found.pop("verdict", None)  # it follows from the claims
+        return Result(
+            **found
+            | {
+                "claims": tuple(Claim(**claim) for claim in found["claims"]),
+                "tables": tuple(_table(table) for table in found["tables"]),
+                "pictures": tuple(Picture(**picture) for picture in found["pictures"]),
+                "settings": tuple(Setting(**setting) for setting in found["settings"]),
+                "notes": tuple(found["notes"]),
+            }
+        )
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return None
+
+
+def _table(found: dict[str, Any]) -> Table:
+    rows = tuple(tuple(row) for row in found["rows"])
+    return Table(found["name"], found["caption"], tuple(found["columns"]), rows)
+
+
+def _write_csv(path: Path, table: Table) -> None:
+    with replacing(path) as draft, draft.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(table.columns)
+        writer.writerows(table.rows)
+
+
+def _plain(value: Any) -> Any:
+    """Return a value JSON can hold; numbers that are not finite become null."""
+    if isinstance(value, dict):
+        return {key: _plain(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(part) for part in value]
+    if hasattr(value, "item"):
+        value = value.item()
+    return None if isinstance(value, float) and not math.isfinite(value) else value

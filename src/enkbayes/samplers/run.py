@@ -1,0 +1,214 @@
+"""The only loop: iterate, run, stopping, progress."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from enkbayes.core.logits import LinearLogits
+from enkbayes.core.moments import Diverged
+from enkbayes.core.posterior import Info, Posterior
+from enkbayes.core.problem import Problem
+from enkbayes.engine.arrays import Array, all_finite, to_numpy
+from enkbayes.engine.threads import threads_for_chunks
+from enkbayes.samplers import Equilibrium, Informed, Sampler, State
+from enkbayes.samplers.progress import progress_bar
+from enkbayes.samplers.start import count, initial_ensemble, resumed, whole_seed
+from enkbayes.storage.checkpoints import Checkpoint, Keeper
+
+TRACE = 400  # entries of a trace that are kept
+
+
+def iterate(
+    problem: Problem,
+    sampler: Sampler | None = None,
+    *,
+    particles: int = 200,
+    seed: int | np.random.Generator = 0,
+    theta: Array | None = None,
+    state: State | None = None,
+) -> Iterator[State]:
+    """Yield the states of a run one by one, the first before any step.
+
+    Parameters
+    ----------
+    problem : Problem
+        What to sample.
+    sampler : Sampler, optional
+        Default `Equilibrium()`.
+    particles : int
+        J, the size of the ensemble drawn from the prior (whitened: its mean and, for J > P, covariance are exactly the
+        prior's; in pairs mean +- x for even J >= 2 P). With J <= P `Equilibrium` and `MeanField` start from the data
+        instead, see there.
+    seed : int or numpy Generator
+        Of the initial ensemble and of every later random choice.
+    theta : array (J, P), optional
+        An initial ensemble of your own, instead of `particles` draws.
+    state : State, optional
+        Go on from a state that an earlier iteration yielded, with the same kind of sampler; its settings may differ.
+
+    Examples
+    --------
+    >>> import enkbayes as eb
+    >>> features = np.random.default_rng(0).standard_normal((60, 2))
+    >>> problem = eb.Problem.create(features, features[:, 1] > 0)
+    >>> for state in eb.iterate(problem, eb.Homotopy(steps=4), particles=20):
+    ...     print(state.steps, round(state.time, 4))
+    0 0.0
+    1 0.0156
+    2 0.125
+    3 0.4219
+    4 1.0
+    """
+    sampler = Equilibrium() if sampler is None else sampler
+    if state is None:
+        seed = whole_seed(seed)
+        begin = partial(_begin, problem, sampler, particles, seed, theta)
+        state = replace(_guarded(begin, None, problem.dim), owner=sampler)
+    else:
+        state = resumed(state, sampler)
+    yield state
+    while not state.finished:
+        state = _guarded(partial(sampler.step, problem, state), state, problem.dim)
+        yield state
+
+
+def run(
+    problem: Problem,
+    sampler: Sampler | None = None,
+    *,
+    particles: int = 200,
+    seed: int | np.random.Generator = 0,
+    theta: Array | None = None,
+    state: State | None = None,
+    progress: bool = False,
+    callback: Callable[[State], Any] | None = None,
+    checkpoint: Checkpoint | str | Path | None = None,
+) -> Posterior:
+    """Run a sampler to its end and return the posterior; warns when it did not converge.
+
+    Parameters are those of `iterate`, and
+
+    progress : bool
+        Show a progress bar.
+    callback : callable, optional
+        Called with every state; the run stops when it returns True.
+    checkpoint : str, Path or Checkpoint, optional
+        A file that keeps the run, written every few seconds and when the run is cut short (an interrupt, SIGTERM, a
+        lost process), removed when it ends. A run that finds its file goes on from it, and refuses that of another; see
+        `checkpoints.py`.
+
+    Examples
+    --------
+    >>> import enkbayes as eb
+    >>> features = np.random.default_rng(0).standard_normal((60, 2))
+    >>> problem = eb.Problem.create(features, features[:, 1] > 0, prior=2.0)
+    >>> posterior = eb.run(problem, eb.Equilibrium(), particles=100, seed=0)
+    >>> posterior.info.converged
+    True
+    """
+    sampler = Equilibrium() if sampler is None else sampler
+    started = time.perf_counter()
+    keeper = None if checkpoint is None else Keeper.create(checkpoint, problem, sampler)
+    if keeper is not None:
+        expected = particles if theta is None else len(theta)
+        state = keeper.found(seed, expected if state is None else None) or state
+    states = iterate(problem, sampler, particles=particles, seed=seed, theta=theta, state=state)
+    with (
+        nullcontext() if keeper is None else keeper.watching(),
+        progress_bar(type(sampler).__name__, sampler.horizon, enabled=progress) as report,
+    ):
+        last, trace = next(states), []
+        while True:
+            if keeper is not None:
+                keeper(last)
+            report(last)
+            trace.append((last.steps, last.residual, float(np.sum(to_numpy(last.ensemble.variances)))))
+            if callback is not None and callback(last) is True:
+                if not last.finished:
+                    last = replace(last, message=f"stopped by the callback after {last.steps} steps")
+                break
+            following = next(states, None)
+            if following is None:
+                break
+            last = following
+    if keeper is not None:
+        keeper.done()
+    info = replace(_info(problem, sampler, last, time.perf_counter() - started), trace=_thinned(trace))
+    if not info.converged:
+        from sklearn.exceptions import ConvergenceWarning
+
+        warnings.warn(f"{type(sampler).__name__} did not converge: {info.message}", ConvergenceWarning, stacklevel=2)
+    linear = problem.model.map if isinstance(problem.model, LinearLogits) else None
+    return Posterior(last.ensemble, problem.likelihood, linear, problem.classes, last.gaussian, info, last)
+
+
+def _begin(problem: Problem, sampler: Sampler, particles: int, seed: int, theta: Array | None) -> State:
+    """Return the first state: from the user's particles, from the data when there are fewer particles than parameters
+    and the sampler knows how, otherwise from the prior.
+    """
+    few = theta is None and count(particles) <= problem.dim
+    if few and isinstance(problem.model, LinearLogits) and isinstance(sampler, Informed) and sampler.informed:
+        return sampler.informed_init(problem, particles, seed)
+    return sampler.init(problem, initial_ensemble(problem, particles, seed, theta), seed)
+
+
+def _guarded(step: Callable[[], State], before: State | None, parameters: int) -> State:
+    """Return the next state; when it is not finite, the state before it, finished, with a sentence that says so."""
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"), threads_for_chunks(parameters):
+        try:
+            state = step()
+            if all_finite(state.ensemble.mean) and all_finite(state.ensemble.basis):
+                return state
+        except Diverged:
+            if before is None:
+                raise ValueError(
+                    "the logits of the initial ensemble overflow; scale the features or the prior down"
+                ) from None
+    if before is None:
+        raise ValueError("the initial ensemble is not finite; scale the features or the prior down")
+    message = f"the ensemble left the range of floating-point numbers in step {before.steps + 1}; take a smaller step"
+    return replace(before, finished=True, message=message)
+
+
+def _info(problem: Problem, sampler: Sampler, state: State, seconds: float) -> Info:
+    model = problem.model
+    return Info(
+        sampler=repr(sampler),
+        steps=state.steps,
+        converged=state.converged,
+        residual=state.residual,
+        message=state.message or _narrow(problem, state),
+        blend=state.blend,
+        time=state.time,
+        seconds=seconds,
+        nonlinearity=None if isinstance(model, LinearLogits) else model.nonlinearity(state.ensemble),
+    )
+
+
+def _thinned(trace: list[tuple[int, float, float]]) -> tuple[tuple[int, float, float], ...]:
+    """Return at most TRACE entries, evenly spaced, the last among them."""
+    keep = np.unique(np.linspace(0, len(trace) - 1, TRACE).astype(int))
+    return tuple(trace[i] for i in keep)
+
+
+def _narrow(problem: Problem, state: State) -> str:
+    """Return a sentence when there are not more particles than parameters, or their Gaussian has a structure."""
+    ensemble, dim = state.ensemble, problem.dim
+    if ensemble.size > dim and ensemble.freedom == dim:
+        return ""
+    if ensemble.freedom < dim:
+        return f"{ensemble.size} particles span {ensemble.rank} of {dim} directions and say nothing of the others"
+    if ensemble.complement is None:
+        fitted = f"in all {dim} directions"
+    else:
+        fitted = f"freely in {ensemble.rank} of {dim} directions, in a frame of features and classes outside them"
+    return f"{ensemble.size} particles, drawn from a Gaussian fitted {fitted}"

@@ -1,0 +1,81 @@
+"""How a run begins: from draws of the prior, from particles of the user, or from the state of an earlier run."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+
+from enkbayes.core.ensemble import AffineEnsemble
+from enkbayes.core.gaussian import Gaussian, standard_points
+from enkbayes.core.problem import Problem
+from enkbayes.engine.arrays import Array, all_finite, floating, like
+from enkbayes.samplers import Sampler, State
+
+
+def initial_ensemble(problem: Problem, particles: int, seed: int, theta: Array | None) -> AffineEnsemble:
+    """Return the user's particles theta (J, P), or `particles` whitened draws from the prior."""
+    prior = problem.prior
+    if theta is None:
+        points = like(standard_points(count(particles), problem.dim, np.random.default_rng(seed)), prior.mean)
+        if points.shape[0] > problem.dim:  # whitened already
+            return AffineEnsemble(prior.mean, prior.dense_root, points)
+        return in_prior_frame(prior, points)
+    theta = floating(theta)
+    if theta.ndim != 2 or theta.shape[0] < 2 or theta.shape[1] != problem.dim:
+        raise ValueError(f"theta has shape {tuple(theta.shape)}; expected (J, {problem.dim}) with J >= 2")
+    if not all_finite(theta):
+        raise ValueError("theta contains NaN or infinite values; expected finite particles")
+    return from_draws(prior, like(theta, prior.mean))
+
+
+def from_draws(prior: Gaussian, theta: Array) -> AffineEnsemble:
+    """Return the ensemble of the particles theta (J, P)."""
+    return in_prior_frame(prior, prior.whiten((theta - prior.mean).mT).mT)
+
+
+def count(particles: Any) -> int:
+    """Return a number of particles that makes an ensemble."""
+    if not isinstance(particles, Integral) or particles < 2:
+        raise ValueError(f"particles is {particles!r}; expected a whole number, at least 2 to have some spread")
+    return int(particles)
+
+
+def in_prior_frame(prior: Gaussian, u: Array) -> AffineEnsemble:
+    """Return the ensemble theta_j = m0 + L0 u_j for whitened particles u (J, P).
+
+    The rank is decided among the u, where all prior directions have the same scale; in the user's units a direction
+    with a small prior variance could be mistaken for round-off.
+    """
+    inner = AffineEnsemble.factor(u)
+    mean = prior.mean + prior.scale(inner.mean[None, :])[0, :]
+    return AffineEnsemble(mean, prior.scale(inner.basis.mT).mT, inner.points)
+
+
+def whole_seed(seed: Any) -> int:
+    """Return a seed as a non-negative integer; a numpy Generator gives one of its own."""
+    if isinstance(seed, np.random.Generator):
+        return int(seed.integers(2**63))
+    if not isinstance(seed, Integral) or seed < 0:
+        raise ValueError(f"seed is {seed!r}; expected a non-negative integer or a numpy Generator")
+    return int(seed)
+
+
+def resumed(state: State, sampler: Sampler) -> State:
+    """Return the state ready to go on with a sampler of the same kind, whose settings may differ from before.
+
+    A converged state stays as it is under the very same settings; a homotopy at s = 1 stays there under any.
+    """
+    if _kind(state.owner) != _kind(sampler):
+        raise ValueError(f"the state comes from {state.owner!r}; expected the same kind of sampler, got {sampler!r}")
+    if state.finished and (sampler == state.owner or state.steps >= sampler.horizon):
+        return state
+    return replace(state, owner=sampler, finished=False, converged=False, message="")
+
+
+def _kind(sampler: Any) -> tuple[Any, ...]:
+    """Return type and mode: which optional settings are in use decides what a state's control holds."""
+    modes = (f.name for f in fields(sampler) if f.default is None and getattr(sampler, f.name) is not None)
+    return (type(sampler), *modes)

@@ -1,0 +1,273 @@
+"""What one pass over the data tells a structured law N(mean, cov): energy, gradient, and its averaged Hessian seen
+along a few directions and along the axes of the frame.
+
+The logits of a datum under the law have the covariance diag(s) - E diag(shrink) E' in the frame, s from the diagonal
+part alone and E the logits of the directions X = D^{-1/2} B. A few classes are averaged with a K x K covariance for
+each datum (`Categorical.gaussian_averages`); many classes without (`likelihoods/many_classes.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from enkbayes.core.complement import Frame
+from enkbayes.core.gaussian import Gaussian
+from enkbayes.core.likelihoods import Categorical, Likelihood
+from enkbayes.core.likelihoods.many_classes import (
+    MANY,
+    LogitLaw,
+    SoftmaxAverages,
+    gaussian_averages,
+    own_numbers,
+    point_averages,
+)
+from enkbayes.core.logits import Piece
+from enkbayes.core.moments import Sums
+from enkbayes.core.problem import Problem
+from enkbayes.engine.arrays import Array, like, namespace, symmetric
+
+ENTRIES = 2**23  # numbers in the logits of all directions, for the rows that are looked at together
+ROWS = 1024  # more rows at a time make products no faster
+
+
+@dataclass(frozen=True, eq=False)
+class Law:
+    """N(mean, cov) in the frame, cov^{-1} = D^{1/2} (I + B diag(beta2) B') D^{1/2}, D = I + diag(h): mean (P,), h (P,),
+    B (P, r) orthonormal, beta2 (r,) above -1.
+    """
+
+    mean: Array
+    h: Array
+    B: Array
+    beta2: Array
+
+    @property
+    def root(self) -> Array:
+        """D^{-1/2} (P,)."""
+        return 1 / namespace(self.h).sqrt(1 + self.h)
+
+    @property
+    def shrink(self) -> Array:
+        """1 - 1 / (1 + beta2) (r,): the share of the variance that the low-rank part takes away."""
+        return self.beta2 / (1 + self.beta2)
+
+    def solve(self, g: Array) -> Array:
+        """Return cov @ g (P,)."""
+        inner = self.root * g
+        return self.root * (inner - self.B @ (self.shrink * (self.B.mT @ inner)))
+
+    @property
+    def variances(self) -> Array:
+        """The diagonal of cov, (P,)."""
+        return self.root**2 * (1 - (self.B * self.B) @ self.shrink)
+
+    def divergence(self, variances: Array) -> float:
+        """Return KL(law || N(0, I)) = (|mean|^2 + tr cov - P - log det cov) / 2, given the diagonal of cov."""
+        xp = namespace(self.h)
+        log_det = -float(xp.sum(xp.log1p(self.h))) - float(xp.sum(xp.log1p(self.beta2)))
+        return (float(xp.sum(self.mean**2)) + float(xp.sum(variances)) - log_det - int(self.mean.shape[0])) / 2
+
+
+@dataclass(frozen=True, eq=False)
+class Reading:
+    """One pass over the data: E[Psi], its gradient (P,), and of the averaged Hessian H its diagonal (P,), X'HX (r, r)
+    and, where it was asked for, HX (P, r).
+    """
+
+    loss: float
+    slopes: Array
+    diagonal: Array
+    XHX: Array
+    X: Array
+    HX: Array | None
+
+
+def read(problem: Problem, frame: Frame, law: Law, *, spread: bool = True, products: bool = False) -> Reading:
+    """Read the data once, at the law or, without `spread`, at its mean; HX costs as much again as all the rest."""
+    model: Any = problem.model
+    xp, K = namespace(law.mean), frame.shape[1]
+    X = law.root[:, None] * law.B
+    variance = law.root**2
+    shrink = law.shrink
+    theta = problem.prior.mean + frame.parameters(law.mean[None, :])[0, :]
+    many = isinstance(problem.likelihood, Categorical) and K >= MANY
+
+    def part(piece: Piece) -> Sums:
+        features, targets, weights = piece
+        whitened = frame.features(features)
+        zbar = xp.reshape(model.map.project(features, theta[:, None]), (-1, K))
+        logits = LogitLaw(
+            zbar, frame.right, frame.logit_variances(whitened, variance), frame.logits(whitened, X), shrink
+        )
+        if not many:
+            return _of_few(problem.likelihood, frame, logits, whitened, targets, weights, spread, products)
+        if spread:
+            averages = gaussian_averages(logits, targets, own_numbers(features, zbar))
+        else:
+            averages = point_averages(zbar, targets)
+        return _of_many(frame, averages, logits.columns, whitened, weights, products)
+
+    rows = min(ROWS, max(1, ENTRIES // (K * max(16, X.shape[1]))))
+    total: Sums = model.total(map(part, _grouped(model.pieces(problem.targets, problem.weights), rows)))
+    loss, slopes, diagonal, XHX, *HX = total.parts
+    return Reading(float(loss), slopes, diagonal, symmetric(XHX), X, _turned(frame, HX[0], many) if HX else None)
+
+
+def _of_few(
+    likelihood: Likelihood,
+    frame: Frame,
+    logits: LogitLaw,
+    whitened: Any,
+    targets: Array,
+    weights: Array | None,
+    spread: bool,
+    products: bool,
+) -> Sums:
+    """Return the sums of some rows, by covariances (n, K, K)."""
+    E, s = logits.E, logits.s
+    xp = namespace(E)
+    eye = xp.eye(s.shape[1], dtype=E.dtype, device=E.device)
+    cov = s[:, :, None] * eye - xp.matmul(E * logits.shrink, E.mT) if spread else s[:, :, None] * (0 * eye)
+    loss, slope, curvature = averages_of_few(likelihood, frame, logits.zbar, cov, targets, weights)
+    bent = curvature * E if s.shape[1] == 1 else xp.matmul(curvature, E)
+    sums = (
+        loss,
+        frame.pull_back(whitened, slope[:, :, None])[:, 0],
+        frame.pull_back_squares(whitened, xp.sum(curvature * eye, axis=-1)),
+        xp.reshape(E, (-1, E.shape[-1])).mT @ xp.reshape(bent, (-1, E.shape[-1])),
+    )
+    return Sums((*sums, frame.pull_back(whitened, bent)) if products else sums)
+
+
+def _of_many(
+    frame: Frame, averages: SoftmaxAverages, E: Array, whitened: Any, weights: Array | None, products: bool
+) -> Sums:
+    """Return the sums of some rows, E (n, K, r) the logits of the directions; HX is still in class coordinates."""
+    xp = namespace(E)
+    w = None if weights is None else weights[:, None]
+    slope, diagonal = averages.slope @ frame.right, averages.curvature_diagonal(frame.right)
+    sums = (
+        xp.sum(averages.loss if weights is None else weights * averages.loss),
+        frame.pull_back(whitened, (slope if w is None else w * slope)[:, :, None])[:, 0],
+        frame.pull_back_squares(whitened, diagonal if w is None else w * diagonal),
+        averages.curvature_gram(E, weights),
+    )
+    if not products:
+        return Sums(sums)
+    bent = averages.curvature_products(E)
+    return Sums((*sums, frame.pull_back(whitened, bent if w is None else w[:, :, None] * bent)))
+
+
+def _turned(frame: Frame, HX: Array, many: bool) -> Array:
+    """Return HX (P, r) in the frame."""
+    if not many:
+        return HX
+    xp = namespace(HX)
+    D, K = frame.shape
+    return xp.reshape(xp.matmul(frame.right.mT, xp.reshape(HX, (D, K, -1))), (D * K, -1))
+
+
+def averages_of_few(
+    likelihood: Likelihood, frame: Frame, zbar: Array, cov: Array, targets: Array, weights: Array | None
+) -> tuple[Array, Array, Array]:
+    """Return the summed loss, and slopes (n, K) and curvatures (n, K, K) in the frame, for logits N(zbar, cov)."""
+    xp = namespace(cov)
+    if likelihood.outputs is None:
+        variance = xp.maximum(cov[:, 0, 0], xp.zeros_like(cov[:, 0, 0]))
+        loss, slope, curvature = likelihood.gaussian_averages(zbar[:, 0], variance, targets)
+        slope, curvature = slope[:, None], curvature[:, None, None]
+    else:
+        cov = symmetric(xp.matmul(xp.matmul(frame.right, cov), frame.right.mT))
+        loss, slope, curvature = likelihood.gaussian_averages(zbar, cov, targets)
+        slope, curvature = slope @ frame.right, xp.matmul(xp.matmul(frame.right.mT, curvature), frame.right)
+    if weights is not None:
+        loss, slope, curvature = weights * loss, weights[:, None] * slope, weights[:, None, None] * curvature
+    return xp.sum(loss), slope, curvature
+
+
+def fitted_frame(problem: Problem, theta: Array, rotated: int) -> Frame:
+    """Return the frame of the eigenvectors of sum_n tr(Lambda_n) phi_n phi_n' and of sum_n |phi_n|^2 Lambda_n, phi the
+    features in units of the prior; with more than `rotated` features, that of the features themselves.
+    """
+    model: Any = problem.model
+    linear, prior = model.map, problem.prior
+    xp, K = namespace(theta), linear.outputs or 1
+    eye = xp.eye(K, dtype=theta.dtype, device=theta.device)
+    plain = Frame(_feature_root(prior, K), eye, linear.intercept)
+    if plain.shape[0] > rotated:
+        return plain
+
+    def part(piece: Piece) -> Sums:
+        features, targets, weights = piece
+        x = plain.features(features)
+        x = x.toarray() if hasattr(x, "toarray") else x
+        zbar = xp.reshape(linear.project(features, theta[:, None]), (-1, K))
+        traces, between = _bends(problem.likelihood, zbar, targets, weights, xp.sum(x * x, axis=1))
+        return Sums((x.mT @ (traces[:, None] * x), between))
+
+    total: Sums = model.total(map(part, _grouped(model.pieces(problem.targets, problem.weights), ROWS)))
+    gram, between = total.parts
+    Qa = oriented(xp.linalg.eigh(symmetric(gram))[1])
+    Qb = eye if K == 1 else oriented(xp.linalg.eigh(symmetric(between))[1])
+    left = plain.left @ Qa if plain.left.ndim == 2 else plain.left[:, None] * Qa
+    return Frame(left, Qb, linear.intercept)
+
+
+def _bends(
+    likelihood: Likelihood, zbar: Array, targets: Array, weights: Array | None, sizes: Array
+) -> tuple[Array, Array]:
+    """Return tr Lambda_n (n,) and sum_n sizes_n Lambda_n (K, K) at the logits zbar (n, K)."""
+    xp = namespace(zbar)
+    w = xp.ones_like(sizes) if weights is None else weights
+    if isinstance(likelihood, Categorical):
+        p = likelihood.probabilities(zbar)
+        weighted = (w * sizes)[:, None] * p
+        eye = xp.eye(p.shape[1], dtype=p.dtype, device=p.device)
+        return w * (1 - xp.sum(p * p, axis=1)), xp.sum(weighted, axis=0) * eye - p.mT @ weighted
+    _, _, curvature = likelihood.gaussian_averages(zbar[:, 0], xp.zeros_like(sizes), targets)
+    return w * curvature, xp.reshape(xp.sum(w * sizes * curvature), (1, 1))
+
+
+def oriented(columns: Array) -> Array:
+    """Return columns (P, c) with signs that do not hang on round-off, as those of eigenvectors do."""
+    xp = namespace(columns)
+    compass = np.random.default_rng(8).standard_normal(columns.shape[0], dtype=np.float32)
+    along = like(compass, columns) @ columns
+    return columns * xp.where(along < 0, -xp.ones_like(along), xp.ones_like(along))
+
+
+def _feature_root(prior: Gaussian, K: int) -> Array:
+    """Return the prior's root on the features alone: (D,), or (D, D) for a dense prior of a single logit."""
+    return prior.root if not prior.diagonal else namespace(prior.mean).reshape(prior.root, (-1, K))[:, 0]
+
+
+def _grouped(pieces: Iterable[Piece], rows: int) -> Iterator[Piece]:
+    """Yield the pieces, small ones joined up to so many rows: products of a few rows with all directions are slow."""
+    held: list[Piece] = []
+    count = 0
+    for piece in pieces:
+        size = int(piece[0].shape[0])
+        if held and (count + size > rows or (piece[2] is None) != (held[0][2] is None)):
+            yield _joined(held)
+            held, count = [], 0
+        held.append(piece)
+        count += size
+    if held:
+        yield _joined(held)
+
+
+def _joined(pieces: list[Piece]) -> Piece:
+    if len(pieces) == 1:
+        return pieces[0]
+    features, targets, weights = zip(*pieces, strict=True)
+    if scipy.sparse.issparse(features[0]):
+        whole = scipy.sparse.vstack(features, format="csr")
+    else:
+        whole = namespace(features[0]).concat(features, axis=0)
+    xp = namespace(targets[0])
+    return whole, xp.concat(targets), None if weights[0] is None else xp.concat(weights)

@@ -1,0 +1,370 @@
+"""The commands on real data: what they write, what they say, and how they refuse."""
+
+import csv
+import json
+import os
+import re
+import subprocess
+import sys
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_breast_cancer, load_iris
+from typer.testing import CliRunner
+
+import enkbayes as eb
+from enkbayes.cli import app
+from enkbayes.cli.app import EXAMPLES
+from enkbayes.cli.fit import SamplerName
+from enkbayes.cli.tables import read
+from enkbayes.evaluation.metrics import score
+from enkbayes.samplers import BY_NAME
+
+ROOT = Path(__file__).parents[2]
+
+
+def write_csv(path, header, rows):
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([header, *rows])
+
+
+def call(*words):
+    return CliRunner().invoke(app, [str(word) for word in words], prog_name="enkbayes")
+
+
+def ok(*words):
+    result = call(*words)
+    assert result.exit_code == 0, result.stderr
+    return result
+
+
+def refused(*words):
+    """Run a command that must fail, and return its one sentence."""
+    result = call(*words)
+    assert result.exit_code == 2, result.output
+    assert isinstance(result.exception, SystemExit)
+    lines = [line for line in result.stderr.splitlines() if not line.startswith("note: ")]
+    assert len(lines) == 1, result.stderr
+    assert lines[0].startswith("error: ")
+    assert "Traceback" not in result.output
+    return lines[0]
+
+
+@pytest.fixture(scope="module")
+def cancer(tmp_path_factory):
+    """Breast cancer as people keep it: an id, a text column, gaps, classes in words."""
+    folder = tmp_path_factory.mktemp("cancer")
+    bunch, rng = load_breast_cancer(), np.random.default_rng(0)
+    header = ["id", *bunch.feature_names, "clinic", "diagnosis"]
+    rows = []
+    for i, (x, k) in enumerate(zip(bunch.data.tolist(), bunch.target, strict=True)):
+        cells = [repr(v) if rng.random() > 0.03 else rng.choice(["", "NA", "?"]) for v in x]
+        rows.append([f"patient {i}", *cells, rng.choice(["north", "south", ""]), bunch.target_names[k]])
+    write_csv(folder / "train.csv", header, rows[:400])
+    write_csv(folder / "test.csv", header, rows[400:])
+    strange = [[f"patient {i}", *(rng.standard_normal(30) * 3).tolist(), "east", ""] for i in range(60)]
+    write_csv(folder / "strange.csv", header, strange)
+    ok("fit", folder / "train.csv", "--target", "diagnosis", "--out", folder / "model.safetensors", "--quiet")
+    return folder
+
+
+@pytest.fixture
+def iris(tmp_path):
+    x, y = load_iris(return_X_y=True)
+    np.savez(tmp_path / "iris.npz", features=x, labels=y)
+    ok("fit", tmp_path / "iris.npz", "--target", "labels", "--out", tmp_path / "iris.safetensors", "-q")
+    return tmp_path
+
+
+# what the commands do
+
+
+def test_fit_says_what_it_did(cancer, tmp_path):
+    out = tmp_path / "m.safetensors"
+    result = ok("fit", cancer / "train.csv", "--target", "diagnosis", "--out", out)
+    for words in ("400", "2: benign, malignant", "33 from 31 columns", "steps", "residual", "converged", "seconds"):
+        assert words in result.stdout
+    assert any(verdict in result.stdout for verdict in ("good: ", "usable: ", "do not trust: "))
+    assert "note: column 'id' has a different text in nearly every row" in result.stderr
+    facts = json.loads(ok("fit", cancer / "train.csv", "--target", "diagnosis", "--out", out, "--json").stdout)
+    assert facts["rows"] == 400
+    assert facts["classes"] == ["benign", "malignant"]
+    assert facts["converged"] is True
+    assert facts["residual"] < 1e-5
+    assert facts["left_out"] == ["id"]
+    assert facts["file"] == str(out)
+
+
+def test_predict_writes_what_the_classifier_says(cancer, tmp_path):
+    ok("predict", cancer / "model.safetensors", cancer / "test.csv", "--out", tmp_path / "p.csv")
+    columns = read(tmp_path / "p.csv").columns
+    names = ["class", "p_benign", "p_malignant", "confidence", "total", "aleatoric", "epistemic"]
+    assert list(columns) == names
+    p, q, confidence, total, aleatoric, epistemic = (columns[name].astype(float) for name in names[1:])
+    np.testing.assert_allclose(p + q, 1)
+    np.testing.assert_array_equal(confidence, np.maximum(p, q))
+    np.testing.assert_array_equal(columns["class"] == "benign", p > q)
+    np.testing.assert_allclose(total, aleatoric + epistemic, atol=1e-12)
+    truth = read(cancer / "test.csv").columns["diagnosis"]
+    assert np.mean(columns["class"] == truth) > 0.94
+    scores = json.loads(
+        ok("evaluate", cancer / "model.safetensors", cancer / "test.csv", "--target", "diagnosis", "--json").stdout
+    )
+    again = score(q, (truth == "malignant").astype(int))
+    assert scores["rows"] == len(truth) == again.rows
+    for name in ("accuracy", "nll", "brier", "ece"):
+        assert scores[name] == pytest.approx(getattr(again, name))
+
+
+def test_parquet_goes_in_and_out(cancer, tmp_path):
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    columns = {name: pyarrow.array(values.tolist()) for name, values in read(cancer / "test.csv").columns.items()}
+    parquet.write_table(pyarrow.table(columns), tmp_path / "test.parquet")
+    model = cancer / "model.safetensors"
+    ok("predict", model, cancer / "test.csv", "--out", tmp_path / "p.csv")
+    ok("predict", model, tmp_path / "test.parquet", "--out", tmp_path / "p.parquet")
+    one, two = read(tmp_path / "p.csv").columns, read(tmp_path / "p.parquet").columns
+    np.testing.assert_array_equal(one["p_benign"].astype(float), two["p_benign"])
+    assert one["class"].tolist() == two["class"].tolist()
+
+
+def test_evaluate_with_strange_data(cancer):
+    words = ("evaluate", cancer / "model.safetensors", cancer / "test.csv", "--target", "diagnosis")
+    result = ok(*words, "--ood", cancer / "strange.csv")
+    for name in ("accuracy", "NLL", "Brier", "ECE", "OOD AUROC", "OOD AUPR", "OOD FPR95"):
+        assert name in result.stdout
+    ood = json.loads(ok(*words, "--ood", cancer / "strange.csv", "--json").stdout)["ood"]
+    assert ood["rows"] == 60
+    assert 0 <= ood["fpr95"] <= 1
+    same = json.loads(ok(*words, "--ood", cancer / "test.csv", "--json").stdout)["ood"]
+    assert same["auroc"] == 0.5
+
+
+def test_three_classes_from_npz(iris):
+    scores = ok("evaluate", iris / "iris.safetensors", iris / "iris.npz", "--target", "labels", "--json").stdout
+    assert json.loads(scores)["accuracy"] > 0.95
+    ok("predict", iris / "iris.safetensors", iris / "iris.npz", "--out", iris / "p.csv")
+    assert list(read(iris / "p.csv").columns)[:4] == ["class", "p_0", "p_1", "p_2"]
+
+
+def test_same_seed_same_file_other_seed_another(iris):
+    def fitted(name, seed):
+        path = iris / f"{name}.safetensors"
+        ok("fit", iris / "iris.npz", "--target", "labels", "--out", path, "--seed", seed, "-q")
+        return eb.load(path).posterior_.theta
+
+    np.testing.assert_array_equal(fitted("a", 1), fitted("b", 1))
+    assert not np.allclose(fitted("a", 1), fitted("c", 2))
+
+
+@pytest.mark.parametrize("name", list(SamplerName))
+def test_every_sampler_by_name(iris, name):
+    words = ("fit", iris / "iris.npz", "--target", "labels", "--out", iris / "m.safetensors", "--sampler", name.value)
+    facts = json.loads(ok(*words, "--json").stdout)
+    assert facts["sampler"].startswith(BY_NAME[name.value].__name__)
+
+
+def test_sampler_names_are_the_estimators():
+    assert [name.value for name in SamplerName] == list(BY_NAME)
+
+
+def test_prior_precision_reaches_the_model(iris):
+    out = iris / "m.safetensors"
+    ok("fit", iris / "iris.npz", "--target", "labels", "--out", out, "--prior-precision", "7.5", "--particles", "50")
+    model = eb.load(out)
+    assert (model.prior_precision, model.particles) == (7.5, 50)
+
+
+def test_not_converged_is_said_and_is_no_failure(cancer, tmp_path, monkeypatch):
+    monkeypatch.setitem(BY_NAME, "equilibrium", lambda: eb.Equilibrium(max_steps=2))
+    words = ("fit", cancer / "train.csv", "--target", "diagnosis", "--out", tmp_path / "m.safetensors")
+    result = ok(*words)
+    assert re.search(r"converged +no", result.stdout)
+    assert "did not converge" in result.stderr
+
+
+def test_quiet_is_silent(iris):
+    model, data = iris / "iris.safetensors", iris / "iris.npz"
+    for words in (
+        ("fit", data, "--target", "labels", "--out", iris / "m.safetensors"),
+        ("predict", model, data, "--out", iris / "p.csv"),
+        ("evaluate", model, data, "--target", "labels"),
+    ):
+        result = ok(*words, "--quiet")
+        assert result.output == ""
+
+
+def test_a_model_saved_from_python_reads_numbers_as_they_are(tmp_path):
+    x, y = load_iris(return_X_y=True)
+    np.savez(tmp_path / "iris.npz", X=x, y=y)
+    clf = eb.EnsembleClassifier(random_state=0).fit(x, y)
+    clf.save(tmp_path / "m.safetensors")
+    scores = ok("evaluate", tmp_path / "m.safetensors", tmp_path / "iris.npz", "--target", "y", "--json").stdout
+    assert json.loads(scores)["nll"] == pytest.approx(score(clf.predict_proba(x), y).nll)
+    sentence = refused("predict", tmp_path / "m.safetensors", tmp_path / "iris.npz", "--out", tmp_path / "p.csv")
+    assert "have 5 columns; expected 4" in sentence
+    write_csv(tmp_path / "gap.csv", "abcd", [["1", "2", "3", ""]])
+    sentence = refused("predict", tmp_path / "m.safetensors", tmp_path / "gap.csv", "--out", tmp_path / "p.csv")
+    assert "row 1 of column 'd' is missing" in sentence
+
+
+def test_predict_needs_no_more_memory_for_more_rows(iris):
+    header, rows = [f"x{i}" for i in range(4)], load_iris().data.tolist()
+    ok("fit", iris / "iris.npz", "--target", "labels", "--out", iris / "s.safetensors", "--particles", "16", "-q")
+
+    def peak(copies):
+        write_csv(iris / f"{copies}.csv", header, rows * copies)
+        tracemalloc.start()
+        ok("predict", iris / "s.safetensors", iris / f"{copies}.csv", "--out", iris / "p.csv", "-q")
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        with (iris / "p.csv").open() as file:
+            assert sum(1 for _ in file) == 150 * copies + 1
+        return most
+
+    peak(1)
+    assert peak(160) < 1.15 * peak(40)
+
+
+# how the commands refuse
+
+
+def test_bad_training_data(cancer, tmp_path):
+    def fit(name, content=None, target="y", **options):
+        if content is not None:
+            (tmp_path / name).write_text(content)
+        out = tmp_path / options.pop("out", "m.safetensors")
+        extra = [word for key, value in options.items() for word in (f"--{key.replace('_', '-')}", value)]
+        sentence = refused("fit", tmp_path / name, "--target", target, "--out", out, *extra)
+        assert not out.exists()
+        return sentence
+
+    good = "a,b,y\n1,u,no\n2,v,yes\n3,u,no\n4,v,yes\n"
+    assert "target 'z' is not in the data; its columns are 'a', 'b', 'y'" in fit("a.csv", good, target="z")
+    assert "is empty" in fit("a.csv", "")
+    assert "no rows" in fit("a.csv", "a,b,y\n")
+    assert "single class, 'no'" in fit("a.csv", "a,y\n1,no\n2,no\n")
+    assert "row 2 of column 'a' is infinite" in fit("a.csv", "a,y\n1,no\ninf,yes\n3,no\n")
+    assert "row 2 has no class" in fit("a.csv", "a,y\n1,no\n2,\n3,yes\n")
+    assert "real numbers" in fit("a.csv", "a,y\n1,0.5\n2,0.75\n3,0.5\n")
+    assert "there is only the target" in fit("a.csv", "y\nno\nyes\nno\n")
+    assert "is not there" in fit("missing.csv")
+    assert "ends in '.txt'" in fit("a.txt", good)
+    assert "prior-precision is 'much'" in fit("a.csv", good, prior_precision="much")
+    assert "-1" in fit("a.csv", good, prior_precision="-1")
+    assert "particles is 1" in fit("a.csv", good, particles="1")
+    assert "'--sampler'" in fit("a.csv", good, sampler="gibbs")
+    assert "'--seed'" in fit("a.csv", good, seed="-3")
+    assert "ends in .safetensors" in fit("a.csv", good, out="m.bin")
+    assert "folder" in fit("a.csv", good, out="no/m.safetensors")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.csv", "a.txt"]
+
+
+def test_bad_usage():
+    assert "Missing option '--target'" in refused("fit", "a.csv", "--out", "m.safetensors")
+    assert "see enkbayes fit --help" in refused("fit")
+    assert "No such command" in refused("forecast")
+
+
+def test_bad_models_and_data_for_predict(cancer, tmp_path):
+    model, test, out = cancer / "model.safetensors", cancer / "test.csv", tmp_path / "p.csv"
+
+    def predict(model, data, out=out):
+        before = out.read_bytes() if out.exists() else None
+        sentence = refused("predict", model, data, "--out", out)
+        assert (out.read_bytes() if out.exists() else None) == before
+        return sentence
+
+    damaged = tmp_path / "damaged.safetensors"
+    damaged.write_bytes(model.read_bytes()[:-100])
+    assert "damaged" in predict(damaged, test)
+    damaged.write_bytes(b"")
+    assert "damaged" in predict(damaged, test)
+    assert "is not there" in predict(tmp_path / "none.safetensors", test)
+    assert "is not there" in predict(model, tmp_path / "none.csv")
+    assert "ends in '.xlsx'" in predict(model, test, tmp_path / "p.xlsx")
+    other = tmp_path / "other.csv"
+    other.write_text("age,town\n3,Bern\n")
+    assert "the model needs columns the data do not have: 'mean radius'" in predict(model, other)
+    header, *rows = csv.reader(test.read_text().splitlines())
+    rows[90][3] = "a lot"
+    write_csv(other, header, rows)
+    assert "row 91 of column 'mean perimeter' is 'a lot'; expected a number" in predict(model, other)
+    assert "the file the data come from" in predict(model, other, other)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["damaged.safetensors", "other.csv"]
+
+
+def test_a_late_error_leaves_no_half_written_file(iris):
+    rows = load_iris().data.tolist() * 40
+    rows[-1] = [1.0, 2.0, "inf", 4.0]
+    write_csv(iris / "late.csv", [f"x{i}" for i in range(4)], rows)
+    (iris / "p.csv").write_text("old")
+    before = sorted(iris.iterdir())
+    sentence = refused("predict", iris / "iris.safetensors", iris / "late.csv", "--out", iris / "p.csv")
+    assert "row 6000 of column 'x2' is infinite" in sentence
+    assert (iris / "p.csv").read_text() == "old"
+    assert sorted(iris.iterdir()) == before
+
+
+def test_bad_data_for_evaluate(cancer, tmp_path):
+    model, test = cancer / "model.safetensors", cancer / "test.csv"
+    assert "target 'z'" in refused("evaluate", model, test, "--target", "z")
+    assert "row 1 has the class 'north'" in refused(
+        "evaluate", model, _one_clinic(test, tmp_path), "--target", "clinic"
+    )
+    assert "is not there" in refused("evaluate", model, test, "--target", "diagnosis", "--ood", tmp_path / "none.csv")
+    eb.save(eb.load(model).posterior_, tmp_path / "posterior.safetensors")
+    assert "without an estimator" in refused("evaluate", tmp_path / "posterior.safetensors", test, "--target", "clinic")
+
+
+def _one_clinic(test, folder):
+    header, *rows = csv.reader(test.read_text().splitlines())
+    write_csv(folder / "north.csv", header, [[*row[:-2], "north", row[-1]] for row in rows])
+    return folder / "north.csv"
+
+
+# the program as users call it
+
+
+def program(*words, cwd):
+    return subprocess.run(
+        [sys.executable, "-m", "enkbayes", *words], cwd=cwd, capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+def test_subprocess_success_and_failure(iris):
+    words = ("fit", "iris.npz", "--target", "labels", "--out", "m.safetensors", "--json")
+    done = program(*words, cwd=iris)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["rows"] == 150
+    failed = program("fit", "none.csv", "--target", "labels", "--out", "n.safetensors", cwd=iris)
+    assert (failed.returncode, failed.stdout) == (2, "")
+    assert failed.stderr == "error: none.csv is not there; expected a .csv, .parquet or .npz file\n"
+
+
+def test_help_has_an_example_for_each_command():
+    for command, example in EXAMPLES.items():
+        words = " ".join(ok(command.__name__, "--help").stdout.split())
+        assert f"Example: {example}" in words
+    assert "evaluate" in ok().stdout
+    assert ok("--version").stdout.strip() == eb.__version__
+
+
+def test_the_command_of_the_readme_runs(tmp_path):
+    section = (ROOT / "README.md").read_text(encoding="utf-8").split("## Command line", 1)[1]
+    script = section.split("```sh\n", 1)[1].split("```", 1)[0]
+    setup = 'set -e\npython() { "$PYTHON" "$@"; }\nenkbayes() { "$PYTHON" -m enkbayes "$@"; }\n'
+    done = subprocess.run(
+        ["bash", "-c", setup + script],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHON": sys.executable},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "accuracy" in done.stdout
+    assert (tmp_path / "predictions.csv").exists()

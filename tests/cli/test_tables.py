@@ -1,0 +1,335 @@
+"""Tables in, features out: reading, preprocessing, writing."""
+
+import csv
+import json
+import tracemalloc
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.datasets import load_iris
+
+from enkbayes.cli.tables import Preprocessing, Table, check_classes, class_labels, read, replacing, stream, table_writer
+from enkbayes.cli.tables.table import is_missing
+
+
+def text(*values):
+    return np.array(values, dtype=object)
+
+
+def write_csv(path, header, rows):
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([header, *rows])
+    return path
+
+
+# reading
+
+
+def test_csv_npz_and_parquet_give_the_same_features(tmp_path):
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    x, y = load_iris(return_X_y=True)
+    names = [f"x{i}" for i in range(4)]
+    write_csv(tmp_path / "a.csv", [*names, "y"], [[*map(repr, row.tolist()), k] for row, k in zip(x, y, strict=True)])
+    np.savez(tmp_path / "a.npz", X=x, y=y)
+    columns = dict(zip(names, x.T, strict=True)) | {"y": y}
+    parquet.write_table(pyarrow.table(columns), tmp_path / "a.parquet")
+    tables = [read(tmp_path / f"a.{ext}") for ext in ("csv", "npz", "parquet")]
+    features = [Preprocessing.fit(table, "y").transform(table) for table in tables]
+    np.testing.assert_array_equal(features[0], features[1])
+    np.testing.assert_array_equal(features[0], features[2])
+    np.testing.assert_allclose(features[0].mean(axis=0), 0, atol=1e-12)
+    np.testing.assert_allclose(features[0].std(axis=0), 1)
+    for table in tables:
+        np.testing.assert_array_equal(class_labels(table, "y"), y.astype(str))
+
+
+def test_parquet_nulls_booleans_dictionaries(tmp_path):
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    columns = {
+        "n": pyarrow.array([1, None, 3]),
+        "b": pyarrow.array([True, False, None]),
+        "t": pyarrow.array(["u", None, "v"]),
+        "d": pyarrow.array(["p", "q", None]).dictionary_encode(),
+        "e": pyarrow.nulls(3),
+    }
+    parquet.write_table(pyarrow.table(columns), tmp_path / "a.parquet")
+    table = read(tmp_path / "a.parquet")
+    np.testing.assert_array_equal(table.columns["n"], [1, np.nan, 3])
+    np.testing.assert_array_equal(table.columns["b"], [1, 0, np.nan])
+    assert table.columns["t"].tolist() == ["u", "", "v"]
+    assert table.columns["d"].tolist() == ["p", "q", ""]
+    assert dict(Preprocessing.fit(table).left_out) == {"e": "is empty"}
+
+
+def test_parquet_of_dates_is_refused_by_name(tmp_path):
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    column = pyarrow.array([0, 1], type=pyarrow.timestamp("s"))
+    parquet.write_table(pyarrow.table({"when": column}), tmp_path / "a.parquet")
+    with pytest.raises(ValueError, match=r"'when' .* timestamp"):
+        read(tmp_path / "a.parquet")
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+def test_csv_separators_quotes_and_byte_order_mark(tmp_path, separator):
+    path = tmp_path / "a.csv"
+    path.write_text(f'\ufeffa{separator}b\n1{separator}"x{separator}\ny"\n\n2{separator}z\n', encoding="utf-8")
+    table = read(path)
+    assert table.columns["a"].tolist() == ["1", "2"]
+    assert table.columns["b"].tolist() == [f"x{separator}\ny", "z"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "sentence"),
+    [
+        ("a.csv", b"", "is empty"),
+        ("a.csv", b"a,b\n", "no rows"),
+        ("a.csv", b"a,b\n1,2\n3\n", "row 2 .* has 1 fields; expected 2"),
+        ("a.csv", b"a,a\n1,2\n", "several columns called 'a'"),
+        ("a.csv", b"a,b\n\xff\xfe,2\n", "not UTF-8"),
+        ("a.csv", b'a,b\n"x"y,2\n', "not a readable CSV"),
+        ("a.npz", b"no zip", "damaged"),
+        ("a.parquet", b"no parquet", "not a readable Parquet"),
+        ("a.xlsx", b"", "ends in '.xlsx'"),
+    ],
+)
+def test_unreadable_files_are_explained(tmp_path, name, content, sentence):
+    if name.endswith("parquet"):
+        pytest.importorskip("pyarrow")
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ValueError, match=sentence):
+        read(tmp_path / name)
+
+
+def test_npz_refuses_objects_and_unequal_lengths(tmp_path):
+    np.savez(tmp_path / "object.npz", a=np.array([{}], dtype=object))
+    with pytest.raises(ValueError, match="Python objects"):
+        read(tmp_path / "object.npz")
+    np.savez(tmp_path / "lengths.npz", a=[1, 2], b=[1])
+    with pytest.raises(ValueError, match="lengths"):
+        read(tmp_path / "lengths.npz")
+
+
+def test_chunks_know_their_place(tmp_path):
+    path = write_csv(tmp_path / "a.csv", ["a"], [[i] for i in range(25)])
+    tables = list(stream(path, chunk=10))
+    assert [(t.start, t.rows) for t in tables] == [(0, 10), (10, 10), (20, 5)]
+    assert tables[-1].share == 1.0
+
+
+def test_streaming_memory_does_not_grow_with_rows(tmp_path):
+    def peak(rows):
+        path = write_csv(tmp_path / f"{rows}.csv", ["a", "b"], [[i * 0.5, "red"] for i in range(rows)])
+        tracemalloc.start()
+        total = sum(table.rows for table in stream(path, chunk=500))
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert total == rows
+        return most
+
+    assert peak(20_000) < 1.2 * peak(2_000)
+
+
+# preprocessing
+
+
+def test_numbers_are_standardised_and_missing_ones_get_the_median():
+    table = Table({"a": text("1", "NA", "3", "?", "8", "")})
+    out = Preprocessing.fit(table).transform(table)[:, 0]
+    known = np.array([1.0, 3.0, 8.0])
+    np.testing.assert_allclose(out[[0, 2, 4]], (known - known.mean()) / known.std())
+    np.testing.assert_allclose(out[[1, 3, 5]], (3 - known.mean()) / known.std())
+
+
+def test_truth_values_are_numbers():
+    table = Table({"a": text("True", "false", "", "TRUE")})
+    preprocessing = Preprocessing.fit(table)
+    assert preprocessing.features == ("a",)
+    assert preprocessing.columns[0].mean == pytest.approx(2 / 3)
+
+
+def test_categories_unseen_and_missing():
+    preprocessing = Preprocessing.fit(Table({"town": text("Bern", "", "Oslo", "Bern")}))
+    assert preprocessing.features == ("town=", "town=Bern", "town=Oslo")
+    out = preprocessing.transform(Table({"town": text("Oslo", "Rome", "NA", " Bern ")}))
+    np.testing.assert_array_equal(out, [[0, 0, 1], [0, 0, 0], [1, 0, 0], [0, 1, 0]])
+
+
+def test_columns_that_cannot_help_are_left_out_with_a_reason():
+    n = 60
+    table = Table(
+        {
+            "row": np.arange(5.0, 5.0 + n),
+            "name": text(*(f"person {i}" for i in range(n))),
+            "same": np.full(n, 0.1),
+            "word": text(*["x"] * n),
+            "none": text(*["NA"] * n),
+            "good": np.random.default_rng(0).standard_normal(n),
+        }
+    )
+    preprocessing = Preprocessing.fit(table)
+    assert preprocessing.features == ("good",)
+    assert [name for name, _ in preprocessing.left_out] == ["row", "name", "same", "word", "none"]
+    # and so they need not be there when predicting
+    assert preprocessing.transform(Table({"good": np.zeros(3)})).shape == (3, 1)
+
+
+def test_many_categories_keep_the_most_frequent():
+    values = [f"c{i:03d}" for i in range(150) for _ in range(3 if i < 100 else 2)]
+    preprocessing = Preprocessing.fit(Table({"c": text(*values)}))
+    assert preprocessing.features == tuple(f"c=c{i:03d}" for i in range(100))
+    assert "150 categories" in preprocessing.notes[0]
+
+
+def test_nothing_to_learn_from_is_an_error():
+    with pytest.raises(ValueError, match="'a' is constant"):
+        Preprocessing.fit(Table({"a": np.ones(3), "y": np.arange(3.0)}), "y")
+
+
+def test_infinite_values_name_row_and_column():
+    table = Table({"a": text("1", "2", "-inf")})
+    with pytest.raises(ValueError, match="row 3 of column 'a' is infinite"):
+        Preprocessing.fit(table)
+    fitted = Preprocessing.fit(Table({"a": np.array([1.0, 2.0])}))
+    with pytest.raises(ValueError, match="row 103 of column 'a' is infinite"):
+        fitted.transform(Table(table.columns, start=100))
+
+
+def test_a_slip_among_numbers_is_named_and_not_made_a_category():
+    with pytest.raises(ValueError, match="row 4 of column 'a' is 'abc'"):
+        Preprocessing.fit(Table({"a": text("1", "2", "3", "abc", *map(str, range(30)))}))
+
+
+def test_text_where_training_had_numbers_is_an_error():
+    fitted = Preprocessing.fit(Table({"a": np.array([1.0, 2.0])}))
+    with pytest.raises(ValueError, match="row 2 of column 'a' is 'red'; expected a number"):
+        fitted.transform(Table({"a": text("1", "red")}))
+    with pytest.raises(ValueError, match="needs columns the data do not have: 'a'"):
+        fitted.transform(Table({"b": np.ones(1)}))
+
+
+def test_extreme_numbers_are_explained_not_passed_on():
+    huge = Table({"a": np.array([-1.7e308, 1.7e308])})
+    np.testing.assert_allclose(Preprocessing.fit(huge).transform(huge), [[-1], [1]])
+    fitted = Preprocessing.fit(Table({"a": np.array([0.0, 1e-200, 0.0])}))
+    with pytest.raises(ValueError, match="too far"):
+        fitted.transform(Table({"a": np.array([1e300])}))
+
+
+words = st.text(st.characters(blacklist_categories=("Cs",)), max_size=6)
+cells = st.one_of(words, st.floats(-1e6, 1e6).map(repr), st.sampled_from(["", "NA", "nan", "?", "true"]))
+
+
+@given(st.lists(st.tuples(cells, cells), min_size=2, max_size=12), st.lists(st.tuples(words, cells), max_size=4))
+def test_preprocessing_survives_json_and_never_gives_what_is_not_finite(rows, more):
+    def table(rows):
+        return Table({name: text(*column) for name, column in zip("ab", zip(*rows, strict=True), strict=True)})
+
+    try:
+        preprocessing = Preprocessing.fit(table(rows))
+    except ValueError:
+        return
+    again = Preprocessing.from_json(json.loads(json.dumps(preprocessing.to_json())))
+    assert again == preprocessing
+    out = again.transform(table(rows))
+    assert out.dtype == np.float64
+    assert out.shape == (len(rows), len(preprocessing.features))
+    assert np.all(np.isfinite(out))
+    np.testing.assert_array_equal(out, np.concatenate([again.transform(table([row])) for row in rows]))
+    if more:
+        try:
+            strange = again.transform(table(more))
+        except ValueError:
+            return
+        assert np.all(np.isfinite(strange))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {},
+        {"columns": [{"kind": "oracle", "name": "a"}]},
+        {"columns": [{"kind": "number", "name": "a", "mean": 0, "scale": 0, "fill": 0}]},
+        {"columns": [{"kind": "number", "name": "a", "mean": 0, "scale": float("nan"), "fill": 0}]},
+        {"columns": [{"kind": "category", "name": 3, "categories": ["u"]}]},
+        {"columns": 3},
+    ],
+)
+def test_damaged_descriptions_are_refused(damage):
+    document = {"target": None, "left_out": [], "notes": []} | damage
+    with pytest.raises(ValueError, match="damaged"):
+        Preprocessing.from_json(document)
+
+
+# classes
+
+
+def test_labels_are_the_same_classes_in_every_format():
+    assert class_labels(Table({"y": np.array([1.0, 2.0])}), "y").tolist() == ["1", "2"]
+    assert class_labels(Table({"y": text("1", "2.0")}), "y").tolist() == ["1", "2"]
+    assert class_labels(Table({"y": text(" no ", "007")}), "y").tolist() == ["no", "007"]
+
+
+@pytest.mark.parametrize(
+    ("labels", "sentence"),
+    [
+        (["a", "a"], "single class, 'a'"),
+        (["0.5", "0.25", "0.5"], "real numbers such as 0.25"),
+        (["a", "b", "c"], "3 different values in as many rows"),
+    ],
+)
+def test_targets_that_are_no_classes(labels, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        check_classes(np.array(labels), "y")
+
+
+def test_missing_labels_and_columns_are_named():
+    with pytest.raises(ValueError, match="row 12 has no class in column 'y'"):
+        class_labels(Table({"y": text("a", "?")}, start=10), "y")
+    with pytest.raises(ValueError, match="target 'z' is not in the data; its columns are 'y'"):
+        class_labels(Table({"y": text("a")}), "z")
+
+
+@given(st.sampled_from(["", "NA", "n/a", "NaN", "null", "?"]), st.sampled_from(["", " ", "\t"]))
+def test_missing_markers_ignore_case_and_space(marker, space):
+    assert is_missing(space + marker.lower() + space)
+    assert is_missing(space + marker.upper() + space)
+
+
+# writing
+
+
+@pytest.mark.parametrize("name", ["p.csv", "p.parquet"])
+def test_written_tables_read_back(tmp_path, name):
+    if name.endswith("parquet"):
+        pytest.importorskip("pyarrow")
+    with table_writer(tmp_path / name) as append:
+        append({"class": np.array(["a", "b,"]), "p": np.array([0.1, 1 / 3])})
+        append({"class": np.array(["cc"]), "p": np.array([1e-300])})
+    table = read(tmp_path / name)
+    assert table.columns["class"].tolist() == ["a", "b,", "cc"]
+    assert table.columns["p"].astype(float).tolist() == [0.1, 1 / 3, 1e-300]
+
+
+@pytest.mark.parametrize("name", ["p.csv", "p.parquet"])
+def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path, name):
+    if name.endswith("parquet"):
+        pytest.importorskip("pyarrow")
+
+    def fail(append):
+        append({"a": np.ones(3)})
+        raise RuntimeError("half way")
+
+    (tmp_path / name).write_text("old")
+    with pytest.raises(RuntimeError, match="half way"), table_writer(tmp_path / name) as append:
+        fail(append)
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    assert (tmp_path / name).read_text() == "old"
+
+
+def test_outputs_are_checked_before_any_work(tmp_path):
+    with pytest.raises(ValueError, match=r"ends in '\.txt'"), table_writer(tmp_path / "p.txt"):
+        pass
+    with pytest.raises(ValueError, match=r"folder .* is not there"), replacing(tmp_path / "no" / "p.csv"):
+        pass

@@ -1,0 +1,260 @@
+"""Softmax averages for many classes against brute force, and what the passes over the data make of them."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import enkbayes as eb
+from enkbayes.core.complement import narrowed
+from enkbayes.core.likelihoods import Categorical, many_classes
+from enkbayes.core.streams import stream
+from enkbayes.solvers import curvature, structured
+
+RNG = np.random.default_rng(3)
+
+
+def logit_law(sd=1.0, n=40, K=12, r=4, shrink=(-0.3, 0.2, 0.9, 0.95), seed=0):
+    rng = np.random.default_rng(seed)
+    right = np.linalg.qr(rng.standard_normal((K, K)))[0]
+    s = sd**2 * rng.uniform(0.5, 1.0, (n, K))
+    E = np.linalg.qr(rng.standard_normal((n, K, r)))[0] * np.sqrt(s.min(axis=1))[:, None, None]
+    law = many_classes.LogitLaw(2 * rng.standard_normal((n, K)), right, s, E, np.asarray(shrink))
+    inner = s[:, :, None] * np.eye(K) - (E * law.shrink) @ E.mT
+    return law, right @ inner @ right.T
+
+
+@pytest.mark.parametrize("r", [3, 5, 8])  # below, at and above K
+def test_narrowed_points_have_the_covariance_asked_for(r):
+    n, K = 6, 5
+    X = RNG.standard_normal((n, K, r))
+    s = 1.1 * np.linalg.norm(X, ord=2, axis=(1, 2))[:, None] ** 2 * np.ones(K)
+    shrink = np.linspace(0, 0.99, r)
+    root = narrowed(s, X, shrink, np.eye(K)[None])
+    np.testing.assert_allclose(root.mT @ root, s[:, :, None] * np.eye(K) - (X * shrink) @ X.mT, atol=1e-9)
+
+
+def test_points_of_a_law_have_its_covariance():
+    law, cov = logit_law(n=3)
+    numbers = np.asarray([0, 1500, 4000])
+    xi = np.random.default_rng(0).standard_normal((3, 200_000, 16))
+    e = law.deviations(xi)
+    np.testing.assert_allclose(e.mT @ e / 200_000, cov, atol=0.02)
+    x = RNG.standard_normal((3, 12))
+    np.testing.assert_allclose(law.products(x), (cov @ x[:, :, None])[:, :, 0], atol=1e-12)
+    assert many_classes.own_points(x, numbers, 8, 16).shape == (3, 8, 16)
+
+
+@pytest.mark.parametrize(("sd", "per_datum", "average"), [(0.3, 1e-3, 2e-4), (1.0, 2e-2, 4e-3), (3.0, 9e-2, 2e-2)])
+def test_averages_against_a_long_quadrature(sd, per_datum, average):
+    """Root mean square errors of a datum's probabilities, and of their average over 200 data with the same law: the
+    errors of different data are independent.
+    """
+    law, cov = logit_law(sd, n=1)
+    targets = np.asarray([2])
+    x = np.random.default_rng(5).standard_normal((200_000, 12))
+    z = np.concatenate([x, -x]) @ np.linalg.cholesky(cov[0]).T + law.zbar[0]
+    p, log_sum = many_classes.softmax(z)
+    many = many_classes.LogitLaw(
+        *(np.repeat(a, 200, axis=0) if a.ndim > 1 and len(a) == 1 else a for a in (law.zbar, law.right, law.s, law.E)),
+        law.shrink,
+    )
+    numbers = many_classes.own_numbers(RNG.standard_normal((200, 7)), law.zbar)
+    found = many_classes.gaussian_averages(many, np.repeat(targets, 200), numbers)
+    error = found.slope + np.eye(12)[2] - p.mean(axis=0)
+    assert np.sqrt(np.mean(error**2)) < per_datum
+    assert np.abs(error.mean(axis=0)).max() < average
+    loss = log_sum.mean() - law.zbar[0, 2]
+    assert found.loss.mean() == pytest.approx(loss, abs=0.02 * sd**2)
+    Lambda = np.diag(p.mean(axis=0)) - p.T @ p / len(p)
+    assert np.abs(found.curvature_products(np.tile(np.eye(12), (200, 1, 1))).mean(axis=0) - Lambda).max() < 2 * average
+
+
+def test_averages_against_those_of_few_classes():
+    law, cov = logit_law(0.5)
+    targets = RNG.integers(0, 12, 40)
+    loss, slope, curve = Categorical(12).gaussian_averages(law.zbar, cov, targets)
+    found = many_classes.gaussian_averages(law, targets, np.arange(40) * 97)
+    assert np.abs(found.slope - slope).max() < 0.01
+    assert np.abs(found.loss - loss).max() < 0.02
+    products = found.curvature_products(law.columns)
+    assert np.abs(products - curve @ law.columns).max() < 0.1 * np.abs(products).max()
+
+
+def test_control_variates_leave_less_to_chance():
+    law, cov = logit_law(0.4, n=60)
+    targets = np.zeros(60, dtype=int)
+    x = np.random.default_rng(5).standard_normal((20_000, 12))
+    root = np.linalg.cholesky(cov)
+    both = np.concatenate([x, -x])
+    truth = np.stack([many_classes.softmax(law.zbar[i] + both @ root[i].T)[0].mean(axis=0) for i in range(60)])
+    found = many_classes.gaussian_averages(law, targets, np.arange(60) * 61)
+    with_them = found.slope + many_classes._one_hot(targets, law.zbar) - truth
+    assert np.sqrt(np.mean(with_them**2)) < 0.3 * np.sqrt(np.mean((found.pbar - truth) ** 2))
+
+
+def test_forms_of_the_curvature_agree():
+    law, _ = logit_law()
+    found = many_classes.gaussian_averages(law, np.zeros(40, dtype=int), np.arange(40))
+    weights = RNG.uniform(0.5, 2, 40)
+    Lambda = np.einsum("nk,kl->nkl", found.pbar, np.eye(12)) - found.p.mT @ found.p / found.p.shape[1]
+    E = law.columns
+    np.testing.assert_allclose(found.curvature_products(E), Lambda @ E, atol=1e-12)
+    expected = np.einsum("n,nkr,nkl,nls->rs", weights, E, Lambda, E)
+    np.testing.assert_allclose(found.curvature_gram(E, weights), expected, atol=1e-10)
+    diagonal = np.einsum("ki,nkl,li->ni", law.right, Lambda, law.right)
+    np.testing.assert_allclose(found.curvature_diagonal(law.right), diagonal, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_row_chooses_the_same_points_in_any_company(dtype):
+    import scipy.sparse
+
+    features = RNG.standard_normal((500, 70)).astype(dtype)
+    features[0] = 0
+    reference = features[:0]
+    numbers = many_classes.own_numbers(features, reference)
+    pieces = [many_classes.own_numbers(features[i : i + 7], reference) for i in range(0, 500, 7)]
+    np.testing.assert_array_equal(np.concatenate(pieces), numbers)
+    assert len(np.unique(numbers)) > 400
+    assert 0 <= numbers.min() < 200
+    assert 3800 < numbers.max() < many_classes.POOL
+    thin = many_classes.own_numbers(scipy.sparse.csr_matrix(features), reference)
+    assert len(np.unique(thin)) > 400
+
+
+@pytest.fixture(scope="module")
+def head():
+    """Thirty classes, six features."""
+    rng = np.random.default_rng(0)
+    features = rng.standard_normal((400, 6))
+    noise = rng.gumbel(size=(400, 30))
+    labels = np.argmax(features @ rng.standard_normal((6, 30)) + noise, axis=1)
+    return features, labels
+
+
+def test_many_classes_give_the_law_of_few_classes_code(monkeypatch, head):
+    """The same problem through both averages: K x K matrices with 256 points, and a few points for each datum."""
+    features, labels = head
+    problem = eb.Problem.create(features, labels, 1.0, classes=np.arange(30))
+    ours = eb.run(problem, eb.MeanField(rank=6, tol=1e-3), particles=20)
+    monkeypatch.setattr(curvature, "MANY", 31)
+    theirs = eb.run(problem, eb.MeanField(rank=6, tol=1e-3), particles=20)
+    sds = np.sqrt(theirs.ensemble.variances)
+    assert np.sqrt(np.mean(((ours.mean - theirs.mean) / sds) ** 2)) < 0.03
+    assert np.abs(np.sqrt(ours.ensemble.variances) / sds - 1).max() < 0.03
+    assert np.abs(ours.predict_proba(features) - theirs.predict_proba(features)).max() < 0.01
+
+
+def test_chunks_weights_and_sparse_rows_make_no_difference(head):
+    import scipy.sparse
+
+    features, labels = head
+    settings = {"classes": np.arange(30), "weights": RNG.uniform(0.5, 2, 400)}
+    sampler = eb.MeanField(rank=4, tol=1e-2)
+    whole = eb.run(eb.Problem.create(features, labels, 1.0, **settings), sampler, particles=5)
+    chunks = eb.run(eb.Problem.create(features, labels, 1.0, chunk=37, **settings), sampler, particles=5)
+    np.testing.assert_allclose(chunks.theta, whole.theta, atol=1e-7)
+    order = RNG.permutation(400)
+    settings["weights"] = settings["weights"][order]
+    shuffled = eb.run(eb.Problem.create(features[order], labels[order], 1.0, **settings), sampler, particles=5)
+    np.testing.assert_allclose(shuffled.mean, whole.mean, atol=1e-6)
+    thin = scipy.sparse.csr_matrix(features[order])
+    sparse = eb.run(eb.Problem.create(thin, labels[order], 1.0, **settings), sampler, particles=5)
+    assert np.sqrt(np.mean((sparse.mean - whole.mean) ** 2 / whole.ensemble.variances)) < 0.03  # other points
+
+
+def test_small_pieces_are_joined():
+    pieces = [(np.ones((n, 2)) * n, np.full(n, n), None) for n in (3, 4, 2, 9, 1)]
+    joined = list(curvature._grouped(pieces, 8))
+    assert [len(x) for x, _, _ in joined] == [7, 2, 9, 1]
+    np.testing.assert_array_equal(np.concatenate([t for _, t, _ in joined]), np.concatenate([t for _, t, _ in pieces]))
+    mixed = [(np.ones((1, 2)), np.ones(1), w) for w in (None, np.ones(1), np.ones(1))]
+    assert [len(x) for x, _, _ in curvature._grouped(mixed, 8)] == [1, 2]
+
+
+def test_a_long_thin_matrix_is_factored_like_a_short_one(monkeypatch):
+    X = RNG.standard_normal((300, 6)) * np.logspace(0, -4, 6)
+    U, lam = structured._factor(X)
+    monkeypatch.setattr(structured, "LONG", 100)
+    V, mu = structured._factor(X)
+    np.testing.assert_allclose(mu, lam, rtol=1e-6)
+    np.testing.assert_allclose(V.T @ V, np.eye(6), atol=1e-12)
+    np.testing.assert_allclose(np.abs(np.sum(U * V, axis=0)), 1, atol=1e-6)
+    assert structured._factor(X @ np.ones((6, 3)))[0].shape == (300, 1)  # copies of a column are dropped
+
+
+def test_acceleration_ends_at_the_same_law_in_fewer_steps():
+    rng = np.random.default_rng(0)
+    features = rng.standard_normal((300, 12))
+    noise = rng.gumbel(size=(300, 3))
+    labels = np.argmax(2 * features @ rng.standard_normal((12, 3)) + noise, axis=1)
+    problem = eb.Problem.create(features, labels, 2.0)
+    first = structured.start(problem, 5, 0)
+
+    def settle(*, accelerated):
+        point, steps = first, 0
+        while point.residual > 1e-5 and steps < 100:
+            point = structured.advance(problem, point if accelerated else replace(point, history=()))
+            steps += 1
+        return point, steps
+
+    (fast, few), (slow, many) = settle(accelerated=True), settle(accelerated=False)
+    assert fast.residual < 1e-5
+    assert few < 0.7 * many
+    sds = np.sqrt(slow.variances)
+    assert np.abs((fast.law.mean - slow.law.mean) / sds).max() < 1e-3
+    np.testing.assert_allclose(fast.variances, slow.variances, rtol=1e-3)
+
+
+def test_logit_columns_of_many_classes_have_the_covariance_of_the_law(head):
+    features, labels = head
+    problem = eb.Problem.create(features, labels, 1.0, classes=np.arange(30))
+    posterior = eb.run(problem, eb.MeanField(rank=4, tol=1e-2), particles=5)
+    _, V = posterior.map.predictive_logits(features[:2], posterior.ensemble)
+    for x, columns in zip(features, V, strict=False):
+        phi = np.kron(x[:, None], np.eye(30))
+        np.testing.assert_allclose(columns @ columns.T, phi.T @ posterior.cov @ phi, atol=1e-9)
+
+
+def test_torch_numpy_and_single_precision_agree(head):
+    torch = pytest.importorskip("torch")
+    features, labels = head
+    sampler = eb.MeanField(rank=4, tol=1e-2)
+
+    def found(rows):
+        return eb.run(eb.Problem.create(rows, labels, 1.0, classes=np.arange(30)), sampler, particles=5)
+
+    ours, theirs = found(features), found(torch.as_tensor(features))
+    assert isinstance(theirs.theta, torch.Tensor)
+    sds = np.sqrt(ours.ensemble.variances)
+    assert np.abs((np.asarray(theirs.mean) - ours.mean) / sds).max() < 1e-3
+    single = found(features.astype(np.float32))
+    assert single.theta.dtype == np.float32
+    assert np.sqrt(np.mean(((single.mean - ours.mean) / sds) ** 2)) < 0.03  # rounded features may choose other points
+    np.testing.assert_allclose(np.sqrt(single.ensemble.variances), sds, rtol=0.03)
+
+
+def test_rows_in_pieces_give_the_same_law(head):
+    features, labels = head
+    pieces = [(features[i : i + 90], labels[i : i + 90]) for i in range(0, 400, 90)]
+    sampler = eb.MeanField(rank=4, tol=1e-2)
+    one = eb.run(eb.Problem.create(features, labels, 1.0, classes=np.arange(30)), sampler, particles=5)
+    two = eb.run(stream(pieces, 1.0, classes=np.arange(30)), sampler, particles=5)
+    np.testing.assert_allclose(two.theta, one.theta, atol=1e-7)
+
+
+def test_predictions_without_the_columns_of_the_complement(head):
+    features, labels = head
+    problem = eb.Problem.create(features, labels, 1.0, classes=np.arange(30))
+    posterior = eb.run(problem, eb.MeanField(rank=4, tol=1e-2), particles=5)
+    mean_logits, V = posterior.map.gaussian_logits(features, posterior.ensemble)
+    found = many_classes.predictive(features, mean_logits, V, posterior.ensemble.complement)
+    np.testing.assert_allclose(found.sum(axis=1), 1, atol=1e-12)
+    quadrature = posterior.predict_proba(features)
+
+    def distance(p):
+        return np.sqrt(np.mean((p - quadrature) ** 2))
+
+    assert distance(found) < 1e-3
+    assert distance(many_classes.softmax(mean_logits)[0]) > 5e-3  # the spread matters

@@ -1,0 +1,108 @@
+"""trust_ and polish of a fitted classifier, and what files keep of them."""
+
+import json
+import pickle
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_breast_cancer, load_wine
+from sklearn.preprocessing import scale
+
+import enkbayes as eb
+from enkbayes.estimators import aftercare
+from enkbayes.storage.header import decode, encode
+from enkbayes.storage.model_files import read
+from oracles.problems import relu_data
+
+X, y = load_breast_cancer(return_X_y=True)
+X, y = scale(X)[::3, :6], y[::3]
+
+
+def test_trust_is_found_once_and_again_after_each_fit(monkeypatch):
+    calls = []
+    monkeypatch.setattr(aftercare, "assess", lambda *args: calls.append(args) or f"report {len(calls)}")
+    clf = eb.EnsembleClassifier(random_state=0).fit(X, y)
+    assert calls == []
+    assert clf.trust_ is clf.trust_ == "report 1"
+    assert clf.fit(X, y).trust_ == "report 2"
+    assert clf.partial_fit(X, y).trust_ == "report 3"
+    assert clf.polish(1).trust_ == "report 4"
+
+
+def test_assess_and_trust_agree():
+    clf = eb.EnsembleClassifier(random_state=0).fit(X, y)
+    assert clf.assess(X, y).to_json() == clf.trust_.to_json()
+    weights = np.linspace(0, 2, len(y))
+    weighted = eb.EnsembleClassifier(random_state=0).fit(X, y, sample_weight=weights)
+    assert weighted.assess(X, y, sample_weight=weights).to_json() == weighted.trust_.to_json()
+    assert weighted.trust_.shift != clf.trust_.shift
+
+
+def test_files_keep_trust_when_it_was_asked_for(tmp_path):
+    clf = eb.EnsembleClassifier(random_state=0).fit(X, y)
+    clf.save(tmp_path / "without.safetensors")
+    verdict = clf.trust_.to_json()
+    clf.save(tmp_path / "with.safetensors")
+    assert eb.load(tmp_path / "with.safetensors").trust_.to_json() == verdict
+    again = eb.load(tmp_path / "without.safetensors")
+    with pytest.raises(AttributeError, match=r"files and pickles leave out; call assess\(X, y\), or fit again"):
+        _ = again.trust_
+    assert again.assess(X, y).to_json() == verdict
+    assert pickle.loads(pickle.dumps(clf)).trust_.to_json() == verdict
+    with pytest.raises(AttributeError, match="polish moves the particles by the data of the fit"):
+        again.polish(2)
+
+
+def test_files_of_before_still_load(tmp_path):
+    """A header without trust, fitted, trace, sweeps and drift."""
+    clf = eb.EnsembleClassifier(random_state=0).fit(X, y)
+    clf.save(tmp_path / "new.safetensors")
+    header, tensors = encode(read(tmp_path / "new.safetensors"))
+    header = json.loads(json.dumps(header))
+    for name in ("trust", "fitted"):
+        del header[name]
+    for name in ("trace", "sweeps", "drift"):
+        del header["info"][name]
+    del header["estimator"]["parameters"]["sweeps"]
+    old = eb.EnsembleClassifier.from_artefact(decode(header, tensors))
+    assert np.array_equal(old.predict_proba(X), clf.predict_proba(X))
+    assert old.posterior_.info.trace == ()
+    assert old.sweeps == 0
+
+
+def test_the_trace_of_a_run_is_kept_and_thinned(tmp_path):
+    clf = eb.EnsembleClassifier("tamed-homotopy", random_state=0).fit(X, y)
+    trace = clf.posterior_.info.trace
+    assert len(trace) <= 400
+    assert trace[0][0] == 0
+    assert trace[-1][0] == clf.n_iter_ == 1000
+    assert np.isnan(trace[-1][1])
+    assert trace[-1][2] == pytest.approx(np.trace(clf.posterior_.cov))
+    clf.save(tmp_path / "m.safetensors")
+    again = eb.load(tmp_path / "m.safetensors").posterior_.info.trace
+    assert np.array_equal(np.asarray(again), np.asarray(trace), equal_nan=True)
+
+
+def test_polish_in_the_fit_is_polish_after_it():
+    features, labels = relu_data()
+    plain = eb.EnsembleClassifier(prior_precision=0.5, random_state=0).fit(features, labels)
+    before = plain.posterior_
+    inside = eb.EnsembleClassifier(prior_precision=0.5, random_state=0, sweeps=6).fit(features, labels)
+    after = plain.polish(6)
+    assert np.array_equal(after.posterior_.theta, inside.posterior_.theta)
+    assert after.posterior_.fitted is before.ensemble
+    assert np.trace(after.posterior_.cov) > np.trace(before.cov)
+
+
+@pytest.mark.filterwarnings("ignore:10 particles span")
+def test_polished_classifiers_learn_on(tmp_path):
+    """Ten polished particles span nine directions; the Gaussian that they came from is the next prior."""
+    wine, labels = load_wine(return_X_y=True)
+    clf = eb.EnsembleClassifier(particles=10, sweeps=2, random_state=0)
+    clf.partial_fit(scale(wine)[::2], labels[::2]).partial_fit(scale(wine)[1::2], labels[1::2])
+    assert clf.posterior_.info.sweeps == 2
+    assert clf.score(scale(wine), labels) > 0.95
+    clf.save(tmp_path / "m.safetensors")
+    again = eb.load(tmp_path / "m.safetensors")
+    assert np.array_equal(again.predict_proba(scale(wine)), clf.predict_proba(scale(wine)))
+    assert again.posterior_.law.dim == clf.posterior_.law.dim

@@ -1,0 +1,232 @@
+"""The trust report as a page, and `fit --report`, `--strict` and `--sweeps` on the command line."""
+
+import json
+import sys
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_breast_cancer, load_iris
+from sklearn.preprocessing import scale
+from typer.testing import CliRunner
+
+import enkbayes as eb
+from enkbayes.cli import app
+from enkbayes.evaluation.metrics import Scores
+from enkbayes.evaluation.report import figures, steps, trust_page
+from enkbayes.evaluation.report.figures import leading
+from enkbayes.evaluation.report.trust import held_out, parameter_names
+from enkbayes.inference.trust import BAD, GOOD, USABLE
+from oracles.problems import relu_data
+
+X, y = load_breast_cancer(return_X_y=True)
+X, y = scale(X)[::3, :6], y[::3]
+
+pytest.importorskip("matplotlib")
+pytest.importorskip("jinja2")
+
+
+class Page(HTMLParser):
+    """Text and images of a page."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.images, self.links, self.words = [], [], []
+        self.feed(page)
+
+    def handle_starttag(self, tag, attrs):
+        attrs = dict(attrs)
+        if tag == "img":
+            self.images.append(attrs)
+        self.links += [attrs[name] for name in ("href", "src") if name in attrs]
+
+    def handle_data(self, data):
+        self.words.append(data)
+
+    @property
+    def text(self):
+        return " ".join(" ".join(self.words).split())
+
+
+def call(*words):
+    return CliRunner().invoke(app, [str(word) for word in words], prog_name="enkbayes")
+
+
+@pytest.fixture
+def easy(tmp_path):
+    np.savez(tmp_path / "easy.npz", features=X, labels=y)
+    return tmp_path / "easy.npz"
+
+
+@pytest.fixture
+def hard(tmp_path):
+    """METHOD's T5 as a file."""
+    features, labels = relu_data()
+    np.savez(tmp_path / "hard.npz", features=features, labels=labels)
+    return tmp_path / "hard.npz"
+
+
+def test_the_page_has_everything_in_it_and_in_words():
+    bunch = load_breast_cancer()
+    features = scale(bunch.data)
+    clf = eb.EnsembleClassifier(random_state=0).fit(features, bunch.target)
+    page = Page(trust_page(clf, features, bunch.target, title="Cancer <b>", feature_names=bunch.feature_names))
+    assert all(link.startswith("data:image/svg+xml;base64,") for link in page.links)
+    assert len(page.images) == 3 + 6
+    assert all(len(image["alt"]) > 20 for image in page.images)
+    assert len({image["alt"] for image in page.images}) == len(page.images)
+    assert "Cancer <b>" in page.text  # escaped, so it is text and no tag
+    for words in (
+        clf.trust_.verdict.capitalize(),
+        "5-fold cross-validation",
+        f"{clf.trust_.shift:.2f} sd",
+        f"{clf.trust_.k_hat:.2f}",
+        "200 particles, 31 parameters",
+        f"Equilibrium settled after {clf.n_iter_} steps",
+        "What to do next",
+    ):
+        assert words in page.text, words
+    assert "worst texture" in " ".join(image["alt"] for image in page.images)
+
+
+def test_the_same_predictions_make_the_same_picture():
+    proba = np.random.default_rng(0).dirichlet([1, 1, 1], size=50)
+    assert figures.reliability(proba, np.arange(50) % 3) == figures.reliability(proba, np.arange(50) % 3)
+    assert figures.confidences(proba, np.arange(50) % 3).alt.startswith("Histogram of confidence")
+
+
+def test_reliability_does_not_rest_on_the_rows_of_the_fit():
+    rng = np.random.default_rng(0)
+    noise, coins = rng.standard_normal((80, 40)), rng.integers(2, size=80)
+    clf = eb.EnsembleClassifier(random_state=0).fit(noise, coins)
+    proba, words = held_out(clf, noise, coins, coins)
+    assert clf.score(noise, coins) > 0.9
+    assert np.mean(np.argmax(proba, axis=1) == coins) < 0.65
+    assert "5-fold" in words
+
+
+def test_rare_classes_have_fewer_folds_or_none():
+    ones, zeros = np.flatnonzero(y == 1), np.flatnonzero(y == 0)
+    for rare, folds in ((3, "3-fold"), (1, "single row")):
+        rows = np.concatenate([ones, zeros[:rare]])
+        clf = eb.EnsembleClassifier(random_state=0).fit(X[rows], y[rows])
+        assert folds in held_out(clf, X[rows], y[rows], y[rows])[1]
+    page = Page(trust_page(clf, X[rows], y[rows], title="rare"))
+    assert len(page.images) == 1 + 6
+
+
+def test_hard_problems_are_shown_beside_the_true_posterior():
+    features, labels = relu_data()
+    clf = eb.EnsembleClassifier(prior_precision=0.5, random_state=0).fit(features, labels)
+    page = Page(trust_page(clf, features, labels, title="T5"))
+    assert "Do not trust" in page.text
+    assert "1000 particles, polished 20 times" in page.text
+    assert "clf.polish(20)" in page.text
+    polished = replace(clf.trust_, sweeps=20, drift=0.1)
+    words, draws, weights = figures._reference(clf.problem_, clf.posterior_, polished, [3, 1])
+    assert words == "the polished particles"
+    assert np.array_equal(draws, clf.posterior_.theta[:, [3, 1]])
+    assert weights is None
+
+
+def test_a_homotopy_has_no_residual_and_its_spread_is_drawn():
+    clf = eb.EnsembleClassifier("homotopy", random_state=0).fit(X, y)
+    page = Page(trust_page(clf, X, y, title="Iris"))
+    assert "has no equilibrium to settle in" in page.text
+    assert "over 20 steps" in " ".join(image["alt"] for image in page.images)
+
+
+def test_names_of_parameters():
+    features, labels = load_iris(return_X_y=True)
+    clf = eb.EnsembleClassifier(random_state=0).fit(scale(features), labels)
+    names = parameter_names(clf.posterior_, None)
+    assert names[:3] == ["feature 0 → 0", "feature 0 → 1", "feature 0 → 2"]
+    assert names[-1] == "intercept → 2"
+    assert len(names) == clf.posterior_.mean.shape[0]
+    assert len(leading(clf.posterior_)) == 6
+    tanh = eb.Problem.nonlinear(lambda theta: np.tanh(theta).T, [0, 1], eb.Gaussian.isotropic(2))
+    assert parameter_names(eb.run(tanh), None) == ["parameter 0", "parameter 1"]
+
+
+def test_steps_follow_the_verdict():
+    features, labels = relu_data()
+    clf = eb.EnsembleClassifier(prior_precision=0.5, random_state=0).fit(features, labels)
+    trust = clf.trust_
+    assert trust.verdict == BAD
+
+    def texts(trust, scores=None, confidence=0.0, precision=0.5):
+        found = steps.next_steps(trust, scores, confidence, precision)
+        return " ".join(part for step in found for part in (step.text, *step.codes))
+
+    assert "clf.polish(20)" in texts(trust)
+    assert "--prior-precision 5" in texts(trust)
+    assert "--prior-precision" not in texts(trust, precision=None)
+    scores = Scores(rows=400, accuracy=0.8, nll=1.0, brier=0.5, ece=0.1)
+    assert "10 points more confident than right" in texts(trust, scores, 0.9)
+    assert "more confident than right" not in texts(trust, scores, 0.81)
+    for verdict in (GOOD, USABLE, BAD):
+        assert steps.TONES[verdict] in ("good", "usable", "bad")
+
+
+def test_fit_writes_the_report_and_says_where(easy, tmp_path):
+    target = ["--target", "labels", "--out", tmp_path / "m.safetensors"]
+    result = call("fit", easy, *target, "--report", tmp_path / "trust.html", "--json")
+    assert result.exit_code == 0, result.stderr
+    facts = json.loads(result.stdout)
+    assert facts["report"] == str(tmp_path / "trust.html")
+    assert facts["trust"]["verdict"] == "good"
+    assert facts["trust"]["sentence"].startswith(facts["trust"]["reason"])
+    page = Page((tmp_path / "trust.html").read_text(encoding="utf-8"))
+    assert "easy.npz: labels" in page.text
+    assert "Good" in page.text
+    assert eb.load(tmp_path / "m.safetensors").trust_.verdict == "good"
+
+
+def test_a_prior_that_the_data_choose_is_reported(easy, tmp_path):
+    target = ["--target", "labels", "--out", tmp_path / "m.safetensors", "--prior-precision", "auto", "--json"]
+    result = call("fit", easy, *target, "--report", tmp_path / "trust.html")
+    assert result.exit_code == 0, result.stderr
+    precision = json.loads(result.stdout)["prior_precision"]
+    assert precision > 0
+    assert f"prior precision {precision:.4g}" in Page((tmp_path / "trust.html").read_text(encoding="utf-8")).text
+
+
+def test_strict_ends_with_code_3_and_leaves_the_model(hard, tmp_path):
+    out = tmp_path / "m.safetensors"
+    words = ["fit", hard, "--target", "labels", "--out", out, "--prior-precision", "0.02", "--quiet"]
+    assert call(*words).exit_code == 0
+    out.unlink()
+    result = call(*words, "--strict")
+    assert result.exit_code == 3
+    assert result.stderr.startswith("do not trust: ")
+    assert f"{out} is written all the same" in result.stderr
+    assert eb.load(out).trust_.verdict == BAD
+
+
+def test_strict_is_content_with_a_good_model_and_sweeps_are_kept(easy, tmp_path):
+    out = tmp_path / "m.safetensors"
+    result = call("fit", easy, "--target", "labels", "--out", out, "--strict", "--sweeps", 4, "-q")
+    assert result.exit_code == 0, result.stderr
+    assert eb.load(out).sweeps == eb.load(out).posterior_.info.sweeps == 4
+
+
+@pytest.mark.parametrize("missing", ["jinja2", "matplotlib"])
+def test_what_a_report_needs_is_said_before_the_fit(easy, tmp_path, monkeypatch, missing):
+    for name in [name for name in sys.modules if name.partition(".")[0] == missing]:
+        monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.setitem(sys.modules, missing, None)
+    out = tmp_path / "m.safetensors"
+    result = call("fit", easy, "--target", "labels", "--out", out, "--report", tmp_path / "trust.html")
+    assert result.exit_code == 2
+    assert "pip install 'enkbayes[plots]'" in result.stderr
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(("name", "words"), [("trust.pdf", "ends in .html"), ("nowhere/trust.html", "nowhere")])
+def test_wrong_places_for_a_report_are_refused_before_the_fit(easy, tmp_path, name, words):
+    out = tmp_path / "m.safetensors"
+    result = call("fit", easy, "--target", "labels", "--out", out, "--report", tmp_path / name)
+    assert result.exit_code == 2
+    assert words in result.stderr
+    assert not out.exists()

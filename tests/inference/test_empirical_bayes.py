@@ -1,0 +1,219 @@
+"""The prior that evidence chooses: it is a maximum, follows the units, respects groups, and never runs away."""
+
+import math
+import warnings
+
+import empirical_bayes as study
+import numpy as np
+import pytest
+import scipy.sparse
+from scipy.special import expit
+from sklearn.datasets import load_breast_cancer, load_wine, make_moons
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.preprocessing import scale
+
+import enkbayes as eb
+from enkbayes.core.linear_map import LinearMap
+from enkbayes.core.moments import Diverged
+from enkbayes.inference import empirical_bayes
+from enkbayes.inference.empirical_bayes import NARROWEST, WEAK, WIDEST, parameter_groups, tune_prior, with_variances
+from enkbayes.inference.propagation import propagate
+
+
+def drawn(sd, N=400, D=20, seed=0, **kwargs):
+    """Data from the model itself: the weights have standard deviation sd."""
+    rng = np.random.default_rng(seed)
+    features = rng.standard_normal((N, D))
+    labels = rng.random(N) < expit(features @ (rng.standard_normal(D) * sd))
+    return eb.Problem.create(features, labels, 1.0, **kwargs)
+
+
+def breast_cancer(**kwargs):
+    X, y = load_breast_cancer(return_X_y=True)
+    return eb.Problem.create(scale(X), y, 1.0, **kwargs)
+
+
+def penalised(problem, variance, widest=WIDEST):
+    value = propagate(with_variances(problem, parameter_groups(problem.model.map), [variance])).log_evidence
+    return value + WEAK * (math.log(variance) - variance / widest)
+
+
+def test_the_choice_is_a_maximum():
+    problem = breast_cancer(intercept=100.0)
+    _, tuning = tune_prior(problem)
+    assert tuning.converged
+    assert tuning.fits <= 15
+    (s2,) = tuning.variances
+    best = penalised(problem, s2)
+    assert best == pytest.approx(tuning.log_evidence + WEAK * (math.log(s2) - s2 / WIDEST), abs=0.01)
+    assert all(penalised(problem, s2 * factor) < best for factor in (0.7, 1.4, 0.1, 10.0))
+
+
+@pytest.mark.parametrize("sd", [0.1, 0.5, 1.5])
+def test_the_width_of_drawn_weights_is_found(sd):
+    """20 weights fix a variance to about sqrt(2 / 20) = 32 %, and the data blur it more where weights are small."""
+    _, tuning = tune_prior(drawn(sd, N=2000))
+    assert tuning.converged
+    assert sd**2 / 3 < tuning.variances[0] < sd**2 * 3
+
+
+def test_units_of_the_features_do_not_matter():
+    problem = drawn(0.5)
+    features, labels = problem.model.features, problem.targets.astype(int)
+    (once,), (again,) = (tune_prior(eb.Problem.create(c * features, labels, 1.0))[1].variances for c in (1.0, 1e-3))
+    assert again * 1e-6 == pytest.approx(once, rel=0.02)
+
+
+def test_sparse_and_torch_problems_are_tuned_in_their_own_library():
+    torch = pytest.importorskip("torch")
+    problem = drawn(0.5)
+    features, labels = problem.model.features, problem.targets.astype(int)
+    value = tune_prior(problem)[1].variances[0]
+    tuned, tuning = tune_prior(eb.Problem.create(scipy.sparse.csr_matrix(features), labels, 1.0))
+    assert tuning.variances[0] == pytest.approx(value, rel=1e-3)
+    tuned, tuning = tune_prior(eb.Problem.create(torch.as_tensor(features, dtype=torch.float32), labels, 1.0))
+    assert tuning.variances[0] == pytest.approx(value, rel=1e-2)
+    assert tuned.prior.cov.dtype == torch.float32
+    assert float(tuned.prior.cov[3]) == pytest.approx(tuning.variances[0], rel=1e-6)
+
+
+def test_groups_get_variances_of_their_own():
+    rng = np.random.default_rng(1)
+    features = rng.standard_normal((1500, 20))
+    sds = np.repeat([0.05, 1.0], 10)
+    labels = rng.random(1500) < expit(features @ (rng.standard_normal(20) * sds))
+    problem = eb.Problem.create(features, labels, 1.0, intercept=100.0)
+    groups = parameter_groups(problem.model.map, np.repeat(["weak", "strong"], 10))
+    tuned, tuning = tune_prior(problem, groups)
+    strong, weak = tuning.variances  # in the order of the labels
+    assert strong > 20 * weak
+    assert tuned.prior.cov.tolist() == [weak] * 10 + [strong] * 10 + [100.0]  # the intercept keeps its own
+    alone = tune_prior(problem)[1]
+    assert tuning.log_evidence > alone.log_evidence + 2
+
+
+def test_the_intercept_can_be_a_group():
+    rng = np.random.default_rng(2)
+    features = rng.standard_normal((500, 4))
+    problem = eb.Problem.create(features, rng.random(500) < expit(features[:, 0] + 3), 1.0, intercept=100.0)
+    _, tuning = tune_prior(problem, parameter_groups(problem.model.map, intercept=True))
+    assert len(tuning.variances) == 2
+    assert 3 < tuning.variances[1] < 40  # about the square of its value, 3
+    tuned, only = tune_prior(problem, parameter_groups(problem.model.map, weights=False, intercept=True))
+    assert tuned.prior.cov.tolist() == [1.0] * 4 + list(only.variances)
+
+
+@pytest.mark.parametrize("kind", ["one feature", "many features", "three classes"])
+def test_separable_data_end_at_the_widest_prior_and_predict(kind):
+    rng = np.random.default_rng(0)
+    if kind == "three classes":
+        features = np.repeat(np.eye(3) * 8, 15, axis=0) + 0.1 * rng.standard_normal((45, 3))
+        labels = np.repeat(np.arange(3), 15)
+    else:
+        features = rng.standard_normal((30, 1 if kind == "one feature" else 50))
+        labels = features[:, 0] > 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        tuned, tuning = tune_prior(eb.Problem.create(features, labels, 1.0, intercept=100.0))
+    units = np.mean(np.square(features))
+    assert NARROWEST / units <= tuning.variances[0] <= WIDEST / units * (1 + 1e-9)
+    assert tuning.converged
+    assert tuning.variances[0] > 100 / units
+    assert math.isfinite(tuning.log_evidence)
+    assert "as wide as allowed" in tuning.message or tuning.variances[0] < WIDEST / units / math.e
+    found = propagate(tuned)
+    assert np.all(np.isfinite(found.mean))
+
+
+def test_features_without_a_signal_end_at_a_narrow_prior():
+    rng = np.random.default_rng(3)
+    _, tuning = tune_prior(eb.Problem.create(rng.standard_normal((500, 30)), rng.random(500) < 0.5, 1.0))
+    assert tuning.variances[0] < 0.02
+    assert tuning.converged
+
+
+def test_the_bound_takes_over_where_there_is_no_agreement(monkeypatch):
+    def fails(*args, **kwargs):
+        raise Diverged("no")
+
+    monkeypatch.setattr(empirical_bayes, "propagate", fails)
+    _, tuning = tune_prior(drawn(0.5))
+    assert tuning.method == "ELBO"
+    assert tuning.converged
+    assert tuning.variances[0] == pytest.approx(0.25, rel=0.8)
+
+
+def test_the_bound_serves_beyond_the_memory_of_a_full_covariance(monkeypatch):
+    problem = drawn(0.5)
+    monkeypatch.setattr(empirical_bayes, "LARGEST", 10)
+    _, bound = tune_prior(problem)
+    assert bound.method == "ELBO"
+    monkeypatch.undo()
+    assert bound.variances[0] == pytest.approx(tune_prior(problem)[1].variances[0], rel=0.05)  # the gap is small here
+
+
+def test_elbo_step_is_the_fixed_point_of_em():
+    """At the ELBO's maximum, but for the hyperprior's slope, s^2 = (tr P + |m - m0|^2) / D."""
+    problem = drawn(0.5)
+    tuned, tuning = empirical_bayes._searched(
+        problem, parameter_groups(problem.model.map), empirical_bayes._ByBound(), slopes=True
+    )
+    posterior = eb.run(tuned, eb.MeanField())
+    em = (np.trace(posterior.cov) + np.sum(posterior.mean**2)) / (problem.dim - 2 * WEAK)
+    assert tuning.variances[0] == pytest.approx(em, rel=0.01)
+
+
+def test_a_search_cut_short_warns(monkeypatch):
+    monkeypatch.setattr(empirical_bayes, "MOST_FITS", 1)
+    with pytest.warns(ConvergenceWarning, match=r"prior chosen by evidence .* has not settled, so compare it with"):
+        _, tuning = tune_prior(breast_cancer())
+    assert not tuning.converged
+
+
+def test_wrong_input_is_explained():
+    problem = drawn(0.5)
+    with pytest.raises(ValueError, match=r"groups have shape \(3,\); expected \(20,\)"):
+        tune_prior(problem, [0, 0, 1])
+    with pytest.raises(ValueError, match=r"with labels 0, 1, \.\.\. and -1"):
+        tune_prior(problem, np.full(20, -1))
+    with pytest.raises(ValueError, match=r"with labels 0, 1, \.\.\. and -1"):
+        tune_prior(problem, np.full(20, 2))
+    with pytest.raises(ValueError, match="expected a diagonal one"):
+        tune_prior(problem.with_prior(eb.Gaussian(np.zeros(20), np.eye(20) + 0.1)))
+    nonlinear = eb.Problem.nonlinear(lambda theta: np.ones((4, 1)) @ theta.T, [0, 1, 1, 0], eb.Gaussian.isotropic(1))
+    with pytest.raises(ValueError, match="nonlinear logits cannot be tuned"):
+        tune_prior(nonlinear)
+    with pytest.raises(ValueError, match=r"prior_groups has shape \(2,\); expected \(3,\)"):
+        parameter_groups(LinearMap(3, None, intercept=False), ["a", "b"])
+
+
+def test_a_features_group_is_shared_by_all_classes():
+    assert (
+        parameter_groups(LinearMap(2, 3, intercept=True), [7, 5], intercept=True).tolist()
+        == [1] * 3 + [0] * 3 + [2] * 3
+    )
+
+
+@pytest.mark.parametrize("name", ["two moons", "sparse signal", "digits 4-9"])
+def test_held_out_loss_is_close_to_the_best_of_a_grid(name):
+    """One fold of the study in benchmarks/empirical_bayes.py, on three of its sets, with a coarser grid."""
+    X, y = study.SETS[name]()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        result = study.study(X, y, splits=2, grid=10.0 ** np.arange(-4, 5, 2), variants=False)
+    assert result["ratio"] < 1.05
+    assert result["settled"] == 1
+
+
+def test_wine_is_tuned_like_its_binary_halves_would_be():
+    X, y = load_wine(return_X_y=True)
+    _, tuning = tune_prior(eb.Problem.create(scale(X), y, 1.0, intercept=100.0))
+    assert tuning.converged
+    assert tuning.variances[0] > 50  # separable: a wide prior
+    assert tuning.log_evidence == pytest.approx(-24.9, abs=0.3)
+
+
+def test_two_moons_prefer_a_moderate_prior():
+    X, y = make_moons(200, noise=0.3, random_state=0)
+    _, tuning = tune_prior(eb.Problem.create(scale(X), y, 1.0, intercept=100.0))
+    assert 1 < tuning.variances[0] < 10

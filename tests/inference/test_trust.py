@@ -1,0 +1,175 @@
+"""The verdict on METHOD's problems, over seeds, and on runs that went wrong."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+import enkbayes as eb
+from enkbayes.inference import importance, trust
+from oracles.problems import logistic_data, method_problem
+
+VERDICTS = {
+    "T0": trust.GOOD,
+    "T1": trust.GOOD,
+    "T2": trust.GOOD,
+    "T3": trust.USABLE,
+    "T4": trust.BAD,
+    "T5": trust.BAD,
+    "T6": trust.BAD,
+}
+
+
+@pytest.mark.parametrize("name", VERDICTS)
+def test_the_verdict_on_each_problem_is_the_same_for_ten_seeds(name):
+    problem = method_problem(name)
+    posterior = eb.run(problem, eb.MeanField())
+    reports = [posterior.trust(problem, seed=seed) for seed in range(10)]
+    assert {report.verdict for report in reports} == {VERDICTS[name]}
+    if VERDICTS[name] == trust.BAD:
+        assert all("far from Gaussian" in report.reason and "polish(20)" in report.advice for report in reports)
+
+
+def test_the_shift_orders_the_problems_as_their_true_errors_do():
+    """METHOD 6.1, rms error of the mean in sds: T1 .004, T2 .005, T3 .028, T5 .044, T6 .095, T4 .117; by k-hat T6 would
+    come first.
+    """
+    shifts = {}
+    for name in ("T1", "T2", "T3", "T4", "T5", "T6"):
+        problem = method_problem(name)
+        shifts[name] = eb.run(problem, eb.MeanField()).trust(problem)
+    assert shifts["T1"].shift < shifts["T2"].shift < shifts["T3"].shift < shifts["T5"].shift < shifts["T4"].shift
+    assert shifts["T6"].shift > shifts["T3"].shift
+    assert shifts["T6"].k_hat < shifts["T3"].k_hat
+
+
+def test_figures_are_those_of_method():
+    """METHOD 6.2a, S = 1e5: T1 k-hat .39, effective share .88; T2 .46 and .78."""
+    for name, effective in (("T1", 0.88), ("T2", 0.78)):
+        problem = method_problem(name)
+        report = trust.assess(problem, eb.run(problem, eb.MeanField()), draws=20000)
+        assert report.effective == pytest.approx(effective, abs=0.04)
+        assert report.effective_size == report.effective * 20000
+        assert report.k_hat == pytest.approx(0.42, abs=0.12)
+
+
+def test_without_arviz_the_shift_decides(monkeypatch):
+    monkeypatch.setattr(importance, "quiet_arviz", lambda: None)
+    verdicts = {}
+    for name in ("T1", "T3", "T4"):
+        problem = method_problem(name)
+        report = trust.assess(problem, eb.run(problem, eb.MeanField()))
+        assert math.isnan(report.k_hat)
+        verdicts[name] = report.verdict
+    assert verdicts == {name: VERDICTS[name] for name in verdicts}
+
+
+@pytest.mark.filterwarnings("ignore:MeanField did not converge")
+def test_an_unsettled_run_is_not_trusted():
+    problem = method_problem("T3")
+    report = trust.assess(problem, eb.run(problem, eb.MeanField(max_steps=3)))
+    assert report.verdict == trust.BAD
+    assert "not settled" in report.reason
+
+
+def test_a_narrow_ensemble_is_not_trusted():
+    problem = eb.Problem.create(*logistic_data(20, 300, seed=0), 1.0)
+    report = trust.assess(problem, eb.run(problem, eb.Homotopy(), particles=10))
+    assert report.verdict == trust.BAD
+    assert "9 of 20" in report.reason
+    assert (report.spanned, report.particles, report.parameters, report.data_rank) == (9, 10, 20, 20)
+
+
+def test_particles_that_span_what_the_data_see_are_usable():
+    problem = method_problem("T3")  # 30 rows, 50 parameters
+    report = trust.assess(problem, eb.run(problem, eb.Homotopy(), particles=45))
+    assert report.verdict == trust.USABLE
+    assert "44 of 50 parameters, of which the data see 30" in report.reason
+
+
+def test_exact_posteriors_have_equal_weights():
+    rng = np.random.default_rng(0)
+    problem = eb.Problem.create(rng.standard_normal((20, 3)), rng.standard_normal(20), 1.0, likelihood=eb.Normal(0.5))
+    report = trust.assess(problem, eb.run(problem, eb.MeanField(tol=1e-10)))
+    assert report.effective == pytest.approx(1, abs=1e-9)
+    assert report.shift == pytest.approx(0, abs=1e-4)
+    assert report.verdict == trust.GOOD
+    assert "close to its Gaussian" in report.sentence
+
+
+def test_informed_directions_are_counted_as_in_conjugate_regression():
+    """Gamma = sum_i w_i / (1 + w_i) with w the eigenvalues of X'X / variance under a unit prior."""
+    rng = np.random.default_rng(1)
+    x = rng.standard_normal((20, 3)) * [10, 0.3, 1e-4]
+    problem = eb.Problem.create(x, rng.standard_normal(20), 1.0, likelihood=eb.Normal(0.5))
+    w = np.linalg.eigvalsh(x.T @ x / 0.5)
+    report = eb.run(problem, eb.MeanField(tol=1e-10)).trust(problem)
+    assert report.informed == pytest.approx(np.sum(w / (1 + w)), rel=1e-4)
+
+
+def test_nonlinear_logits_are_judged_by_the_true_posterior():
+    rng = np.random.default_rng(2)
+    x = rng.standard_normal((40, 4))
+    labels = (rng.random(40) < 1 / (1 + np.exp(-x @ [1.0, -1.0, 0.5, 0.0]))).astype(int)
+    reports = {}
+    for bend in (0.0, 3.0):
+
+        def logits(theta, bend=bend):
+            return x @ theta.T + bend * (x[:, :1] * theta[:, 0]) ** 2
+
+        problem = eb.Problem.nonlinear(logits, labels, eb.Gaussian.isotropic(4))
+        reports[bend] = eb.run(problem).trust(problem)
+    assert reports[0.0].verdict == trust.GOOD
+    assert reports[0.0].data_rank is None
+    assert reports[3.0].nonlinearity > trust.BENT
+    assert reports[3.0].verdict != trust.GOOD
+    assert "Jacobian" in reports[3.0].advice
+
+
+def test_a_sampler_with_noise_has_no_gaussian_to_judge():
+    problem = method_problem("T0")
+    report = eb.run(problem, eb.StochasticSampler(max_steps=50)).trust(problem)
+    assert math.isnan(report.shift)
+    assert report.verdict == trust.USABLE
+
+
+def test_the_rank_of_the_data():
+    rng = np.random.default_rng(3)
+    x = rng.standard_normal((40, 3)) @ rng.standard_normal((3, 8)) * 10.0 ** np.arange(-4, 4)
+    labels = np.arange(40) % 3
+    assert trust.data_rank(eb.Problem.create(x, labels % 2)) == 3
+    assert trust.data_rank(eb.Problem.create(x, labels % 2, intercept=1.0)) == 4
+    assert trust.data_rank(eb.Problem.create(x, labels, intercept=1.0, chunk=7)) == 4 * 2
+    assert trust.data_rank(eb.Problem.create(scipy.sparse.csr_matrix(x), labels % 2)) == 3
+    assert trust.data_rank(eb.Problem.create(np.eye(5)[[0, 1]], [0, 1])) == 2
+    assert trust.data_rank(eb.Problem.create(rng.standard_normal((6, 3000)), [0, 1, 0, 1, 0, 1])) == 6
+
+
+def test_draws_follow_the_size_of_the_problem():
+    small, large = eb.Problem.create(np.eye(2), [0, 1]), eb.Problem.create(np.ones((3000, 400)), np.arange(3000) % 2)
+    assert trust.affordable(small) == trust.DRAWS[1]
+    assert trust.affordable(large) == trust.DRAWS[0]
+
+
+def test_polished_particles_are_judged_by_their_climb():
+    problem = method_problem("T4")
+    posterior = eb.run(problem, eb.MeanField())
+    figures = posterior.trust(problem)
+    for drift, verdict in ((0.0, trust.GOOD), (0.2, trust.USABLE), (0.5, trust.BAD)):
+        assert trust.judge(replace(figures, sweeps=20, drift=drift))[0] == verdict
+    assert "polish(40)" in trust.judge(replace(figures, sweeps=20, drift=0.2))[2]
+
+
+def test_json_there_and_back():
+    problem = method_problem("T0")
+    report = eb.run(problem, eb.Homotopy()).trust(problem)  # a homotopy has no residual
+    stored = report.to_json()
+    assert stored["residual"] is None
+    again = trust.Trust.from_json(stored)
+    assert again.to_json() == stored
+    assert math.isnan(again.residual)
+    for wrong in ({}, stored | {"extra": 1}, stored | {"verdict": 3}, stored | {"draws": True}, [stored]):
+        with pytest.raises(ValueError, match="trust report"):
+            trust.Trust.from_json(wrong)

@@ -1,0 +1,84 @@
+"""The demo: what it finds, what it writes, and what it says when something is missing."""
+
+import base64
+import json
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from enkbayes.cli import app
+
+
+def call(*words):
+    return CliRunner().invoke(app, [str(word) for word in words], prog_name="enkbayes")
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory):
+    pytest.importorskip("torch")
+    pytest.importorskip("matplotlib")
+    pytest.importorskip("jinja2")
+    out = tmp_path_factory.mktemp("demo") / "new folder"
+    result = call("demo", "--out", out, "--json")
+    assert result.exit_code == 0, result.stderr
+    return out, json.loads(result.stdout)
+
+
+def test_the_posterior_is_as_right_and_less_sure_far_away(demo):
+    _, facts = demo
+    mle, posterior = facts["mle"], facts["posterior"]
+    assert posterior["accuracy"] == mle["accuracy"] > 0.9
+    assert mle["far_confidence"] > 0.98
+    assert posterior["far_confidence"] < 0.9
+
+
+def test_picture_and_report_are_written_and_the_report_stands_alone(demo):
+    out, facts = demo
+    assert sorted(path.name for path in out.iterdir()) == ["confidence.png", "report.html"]
+    picture = (out / "confidence.png").read_bytes()
+    assert picture.startswith(b"\x89PNG")
+    report = (out / "report.html").read_text(encoding="utf-8")
+    assert base64.b64encode(picture).decode() in report
+    assert f"{facts['posterior']['far_confidence']:.3f}" in report
+    assert "http" not in report
+
+
+def test_the_table_for_people(tmp_path, monkeypatch):
+    from enkbayes.reproduction import demo as experiment
+
+    full = experiment.run_demo
+    monkeypatch.setattr(experiment, "run_demo", lambda *args, **options: full(*args, **options, steps=20))
+    result = call("demo", "--out", tmp_path)
+    assert result.exit_code == 0, result.stderr
+    for words in ("trained network (MLE)", "with a posterior", "far-field confidence", str(tmp_path / "report.html")):
+        assert words in result.stdout.replace("\n", "") or words in result.stdout
+    assert call("demo", "--out", tmp_path, "--quiet").output == ""
+
+
+@pytest.mark.parametrize(
+    ("module", "extra"), [("torch", "[torch]"), ("matplotlib.figure", "[plots]"), ("jinja2", "[plots]")]
+)
+def test_missing_extras_are_named(tmp_path, monkeypatch, module, extra):
+    monkeypatch.setitem(sys.modules, module, None)
+    result = call("demo", "--out", tmp_path / "demo")
+    assert result.exit_code == 2
+    assert extra in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+    assert not (tmp_path / "demo").exists()
+
+
+def test_missing_pyarrow_is_named(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    (tmp_path / "a.parquet").write_bytes(b"")
+    result = call("fit", tmp_path / "a.parquet", "--target", "y", "--out", tmp_path / "m.safetensors")
+    assert result.exit_code == 2
+    assert result.stderr.startswith("error: Parquet files need pyarrow; install it with pip install")
+
+
+def test_the_command_line_starts_without_heavy_libraries():
+    heavy = ("torch", "sklearn", "matplotlib", "pyarrow")
+    script = f"import sys, enkbayes.cli; print([name for name in {heavy} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "[]"
