@@ -66,7 +66,7 @@ def laplace(problem):
     """The Gaussian at the most probable weights, as an ensemble of full rank."""
     theta = map_estimate(problem).theta
     w, U = whitened_moments(problem, theta).spectrum
-    return AffineEnsemble(theta, problem.prior.scale((U / np.sqrt(w)).T).T, np.zeros((2, problem.dim)))
+    return AffineEnsemble(theta, problem.prior.unwhiten((U / np.sqrt(w)).T).T, np.zeros((2, problem.dim)))
 
 
 def errors(problem, test, sizes, ranks):
@@ -151,7 +151,9 @@ def pairs():
             "rows": problem.size,
             "parameters": problem.dim,
             "particles": J,
-            "independent": float(np.mean([distance(s, theta=prior.mean + prior.scale(independent(s))) for s in SEEDS])),
+            "independent": float(
+                np.mean([distance(s, theta=prior.mean + prior.unwhiten(independent(s))) for s in SEEDS])
+            ),
             "pairs": float(np.mean([distance(s, particles=J) for s in SEEDS])),
         }
         print(name, result[name], flush=True)

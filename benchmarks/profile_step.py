@@ -37,8 +37,8 @@ from enkbayes.core.moments import Moments
 from enkbayes.core.row_logits import RowLogits
 from enkbayes.engine import threads
 from enkbayes.samplers import equilibrium
-from enkbayes.solvers import newton, relaxation
 from enkbayes.samplers.equilibrium import Equilibrium
+from enkbayes.solvers import newton, relaxation
 
 RESULTS = Path(__file__).parent / "results" / "profile.json"
 REPETITIONS = 7

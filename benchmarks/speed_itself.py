@@ -56,8 +56,8 @@ def _products(problem, ensemble, dtype, *, keep: bool) -> Callable[[], None]:
     """
     features = np.ascontiguousarray(problem.model.features, dtype=dtype)
     basis, points = ensemble.basis, ensemble.points
-    if features.shape[1] >= WIDE and ensemble.half is not None:
-        points = ensemble.half
+    if features.shape[1] >= WIDE and ensemble.antithetic_half is not None:
+        points = ensemble.antithetic_half
     columns = np.ascontiguousarray(basis @ points.T, dtype=dtype)
     rough, rough_points = basis.astype(dtype), points.astype(dtype)
     slices = list(problem.model.strips.slices)

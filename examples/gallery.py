@@ -177,8 +177,8 @@ def marginal_panel(ax: Axes, size: Size) -> None:
     """Draw the density of one weight, beside that of importance-weighted draws."""
     problem = cancer().problem
     limit, names = eb.run(problem, eb.MeanField()), load_breast_cancer().feature_names
-    theta = limit.law.sample(4000, rng=np.random.default_rng(0))
-    log_weights = problem.prior.log_density(theta) - problem.loss(theta) - limit.law.log_density(theta)
+    theta = limit.distribution.sample(4000, rng=np.random.default_rng(0))
+    log_weights = problem.prior.log_density(theta) - problem.loss(theta) - limit.distribution.log_density(theta)
     parameter = int(np.argmax(np.abs(limit.mean)))
     weights = np.exp(log_weights - log_weights.max())
     plots.marginal_draws(ax, theta[:, parameter], weights=weights, filled=True, label="importance-weighted draws")

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from enkbayes._version import __version__
 from enkbayes.core.ensemble import AffineEnsemble
 from enkbayes.core.gaussian import Gaussian
 from enkbayes.core.likelihoods import Bernoulli, Categorical, Normal
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     from enkbayes.estimators.artefacts import load, save
     from enkbayes.estimators.classifier import EnsembleClassifier
     from enkbayes.inference.empirical_bayes import tune_prior
-
-__version__ = "0.1.0"
 
 _LAZY = {
     "EnsembleClassifier": "enkbayes.estimators.classifier",
@@ -57,6 +56,7 @@ __all__ = [
     "TamedHomotopy",
     "TrotterSampler",
     "Uncertainty",
+    "__version__",
     "advise",
     "iterate",
     "load",

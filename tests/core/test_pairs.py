@@ -33,8 +33,8 @@ def test_pairs_of_particles_have_the_sums_of_particles_in_any_order(kind, librar
     pairs, any_order = (
         eb.AffineEnsemble(mean, basis, like(x, mean)) for x in (points, points[rng.permutation(len(points))])
     )
-    assert pairs.half is not None
-    assert any_order.half is None
+    assert pairs.antithetic_half is not None
+    assert any_order.antithetic_half is None
     for single, tolerance in ((False, 1e-12), (True, 1e-5)):
         one, other = (problem.moments(x, Expectation(0.3), single=single) for x in (pairs, any_order))
         for a, b in ((one.S, other.S), (one.g, other.g), (one.loss, other.loss)):
@@ -64,6 +64,6 @@ def test_pairs_of_particles_are_nearer_to_the_mean_field_limit():
         rng = np.random.default_rng(seed)
         alone = AffineEnsemble.factor(rng.standard_normal((100, problem.dim))).points  # whitened as well
         both = standard_points(100, problem.dim, rng), alone
-        errors.append([off(problem.prior.mean + problem.prior.scale(x)) for x in both])
+        errors.append([off(problem.prior.mean + problem.prior.unwhiten(x)) for x in both])
     pairs, alone = np.mean(errors, axis=0)
     assert pairs < 0.7 * alone

@@ -105,4 +105,4 @@ def test_polished_classifiers_learn_on(tmp_path):
     clf.save(tmp_path / "m.safetensors")
     again = eb.load(tmp_path / "m.safetensors")
     assert np.array_equal(again.predict_proba(scale(wine)), clf.predict_proba(scale(wine)))
-    assert again.posterior_.law.dim == clf.posterior_.law.dim
+    assert again.posterior_.distribution.dim == clf.posterior_.distribution.dim

@@ -119,7 +119,7 @@ def test_particle_flow_on_t1(J, published, record_property):
     points = eb.AffineEnsemble.factor(np.random.default_rng(0).standard_normal((J, 20))).points
 
     def draws(problem):
-        return problem.prior.mean + problem.prior.scale(points)
+        return problem.prior.mean + problem.prior.unwhiten(points)
 
     *_, last = eb.iterate(whitened, plain, theta=draws(whitened))
     ours, equilibrium = (eb.run(problem, s, theta=draws(problem)) for s in (ParticleFlow(), eb.Equilibrium()))

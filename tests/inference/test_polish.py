@@ -179,7 +179,7 @@ def test_files_keep_the_gaussian_of_polished_particles(tmp_path):
 
 
 def test_a_low_rank_with_a_complement_is_polished_in_all_directions():
-    """`locate` inverts `place`, so a second call starts where the first ended."""
+    """`whiten` inverts `unwhiten`, so a second call starts where the first ended."""
     from sklearn.datasets import load_digits
 
     features, labels = load_digits(return_X_y=True)
@@ -188,7 +188,7 @@ def test_a_low_rank_with_a_complement_is_polished_in_all_directions():
     fitted = posterior.ensemble
     assert fitted.complement is not None
     z = np.random.default_rng(0).standard_normal((7, fitted.freedom))
-    assert np.allclose(fitted.locate(fitted.place(z)), z)
+    assert np.allclose(fitted.whiten(fitted.unwhiten(z)), z)
     polished = eb.polish(problem, posterior, 2)
     assert polished.fitted is fitted
     moved = polished.theta - posterior.theta

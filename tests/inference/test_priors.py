@@ -63,7 +63,7 @@ def test_sequential_bayes_is_exact_for_a_gaussian_likelihood():
     noise = eb.Normal(0.09)
     whole = eb.run(eb.Problem.create(X, labels, likelihood=noise, intercept=10.0), particles=20)
     first = eb.run(eb.Problem.create(X[:25], labels[:25], likelihood=noise, intercept=10.0), particles=20)
-    rest = eb.Problem.create(X[25:], labels[25:], likelihood=noise, intercept=10.0).with_prior(first.law)
+    rest = eb.Problem.create(X[25:], labels[25:], likelihood=noise, intercept=10.0).with_prior(first.distribution)
     both = eb.run(rest, particles=20)
     np.testing.assert_allclose(both.mean, whole.mean, atol=1e-8)
     np.testing.assert_allclose(both.cov, whole.cov, atol=1e-8)
@@ -73,7 +73,7 @@ def test_laws_and_priors_that_do_not_fit():
     X, y = load_iris(return_X_y=True)
     problem = eb.Problem.create(X, y, intercept=1.0)
     with pytest.raises(ValueError, match="8 particles span 7 of 15 parameters"):
-        _ = eb.run(problem, eb.Homotopy(), particles=8).law
+        _ = eb.run(problem, eb.Homotopy(), particles=8).distribution
     with pytest.raises(ValueError, match="dimension 12; expected 15"):
         problem.with_prior(eb.Gaussian.isotropic(12))
 

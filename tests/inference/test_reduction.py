@@ -111,10 +111,10 @@ def test_draws_and_density_of_a_law_with_complement_agree(softmax):
     problem, _ = softmax
     ensemble = law(problem, 10).ensemble
     z = np.random.default_rng(0).standard_normal((3, ensemble.freedom))
-    root = ensemble.place(np.eye(ensemble.freedom)) - ensemble.mean  # rows: images of the axes
+    root = ensemble.unwhiten(np.eye(ensemble.freedom)) - ensemble.mean  # rows: images of the axes
     np.testing.assert_allclose(root.T @ root, ensemble.cov, atol=1e-10)
     np.testing.assert_allclose(ensemble.variances, np.diag(ensemble.cov), atol=1e-10)
-    np.testing.assert_allclose(ensemble.place(z), ensemble.mean + z @ root, atol=1e-10)
+    np.testing.assert_allclose(ensemble.unwhiten(z), ensemble.mean + z @ root, atol=1e-10)
     assert ensemble.log_volume == pytest.approx(np.linalg.slogdet(ensemble.cov)[1] / 2, abs=1e-8)
 
 

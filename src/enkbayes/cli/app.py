@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from enkbayes import __version__
+from enkbayes._version import __version__
 from enkbayes.cli.compare import compare
 from enkbayes.cli.console import one_sentence
 from enkbayes.cli.demo import demo

@@ -124,7 +124,7 @@ class Complement:
         w = self.frame.coordinates(basis.mT).mT
         return w / xp.sqrt(self.variance)[:, None] * xp.sqrt(self.tightening)
 
-    def place(self, basis: Array, xi: Array) -> Array:
+    def unwhiten(self, basis: Array, xi: Array) -> Array:
         """Return k^{1/2} (I - B B') xi as parameters, and B' xi, the coordinates in the basis: (J, P) and (J, r) for xi
         (J, P).
         """
@@ -134,8 +134,8 @@ class Complement:
         inside = xi @ B
         return self.frame.parameters((xi - inside @ B.mT) * namespace(B).sqrt(self.variance)), inside
 
-    def locate(self, basis: Array, parameters: Array) -> Array:
-        """Return xi (J, P) of parameters (J, P) relative to the mean of the law, as `place` makes them, basis included:
+    def whiten(self, basis: Array, parameters: Array) -> Array:
+        """Return xi (J, P) of parameters (J, P) relative to the mean, as `unwhiten` makes them, basis included:
         xi = y + B (tightening^{1/2} - 1) B' y for y = k^{-1/2} w.
         """
         xp = namespace(basis)
@@ -185,7 +185,7 @@ class Complement:
         """Return the covariance outside the basis, (P, P)."""
         xp = namespace(basis)
         eye = xp.eye(basis.shape[0], dtype=basis.dtype, device=basis.device)
-        root, _ = self.place(basis, eye)
+        root, _ = self.unwhiten(basis, eye)
         return root.mT @ root
 
     def to(self, reference: Array) -> Complement:

@@ -6,7 +6,7 @@ Every particle of the deterministic systems moves by the *same* affine map, so t
     P = basis @ basis.T                      r = min(P, J - 1)
 
 and one update, `transform`, moves everything. An algorithm is a pair of functions of the eigenvalues w of S (see
-`moments.py`):
+`core/moments.py`):
 
     ================================  ======================  =====================================
     algorithm                         gain(w)                 scale(w)
@@ -104,11 +104,11 @@ class AffineEnsemble:
         return inside if self.complement is None else inside + self.complement.draws(self.basis, self.size)
 
     @cached_property
-    def half(self) -> Array | None:
+    def antithetic_half(self) -> Array | None:
         """Half of the points, (J / 2, r), where the others are their mirror images, -x for every x; None elsewhere.
 
         >>> import numpy as np
-        >>> AffineEnsemble(np.zeros(1), np.eye(1), np.asarray([[1.0], [2.0], [-1.0], [-2.0]])).half.tolist()
+        >>> AffineEnsemble(np.zeros(1), np.eye(1), np.asarray([[1.0], [2.0], [-1.0], [-2.0]])).antithetic_half.tolist()
         [[1.0], [2.0]]
         """
         n = self.size // 2
@@ -133,29 +133,29 @@ class AffineEnsemble:
         """The number of directions in which N(mean, cov) has any spread: r, or P with a complement."""
         return self.rank if self.complement is None else int(self.mean.shape[0])
 
-    def place(self, z: Array) -> Array:
+    def unwhiten(self, z: Array) -> Array:
         """Return theta (n, P) for standard coordinates z (n, freedom): standard normal z give draws of N(mean, cov)."""
         if self.complement is None:
             return self.mean + z @ self.basis.mT
-        outside, inside = self.complement.place(self.basis, z)
+        outside, inside = self.complement.unwhiten(self.basis, z)
         return self.mean + inside @ self.basis.mT + outside
 
-    def locate(self, theta: Array) -> Array:
-        """Return z (n, freedom) of theta (n, P): the inverse of `place`, within the span where there is no complement.
+    def whiten(self, theta: Array) -> Array:
+        """Return z (n, freedom) of theta (n, P): the inverse of `unwhiten`, within the span if there is no complement.
 
         >>> import numpy as np
         >>> ensemble = AffineEnsemble.factor(np.random.default_rng(0).standard_normal((5, 8)))
-        >>> bool(np.allclose(ensemble.locate(ensemble.theta), ensemble.points))
+        >>> bool(np.allclose(ensemble.whiten(ensemble.theta), ensemble.points))
         True
         """
         if self.complement is not None:
-            return self.complement.locate(self.basis, theta - self.mean)
+            return self.complement.whiten(self.basis, theta - self.mean)
         u, s, vt = namespace(self.basis).linalg.svd(self.basis, full_matrices=False)
         return ((theta - self.mean) @ u / s) @ vt
 
     @property
     def log_volume(self) -> float:
-        """Log |det| of `place` (of its restriction to the span, where it has one)."""
+        """Log |det| of `unwhiten` (of its restriction to the span, where it has one)."""
         if self.complement is not None:
             return self.complement.log_volume()
         xp = namespace(self.basis)

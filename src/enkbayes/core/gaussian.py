@@ -112,7 +112,7 @@ class Gaussian:
         """The covariance as a (P, P) matrix, whatever way it is stored."""
         return _dense(self.cov)
 
-    def scale(self, z: Array) -> Array:
+    def unwhiten(self, z: Array) -> Array:
         """Return the rows L z_j (J, P) of standard points z (J, P)."""
         return z * self.root if self.diagonal else z @ self.root.mT
 
@@ -128,7 +128,7 @@ class Gaussian:
         >>> Gaussian.isotropic(2).sample(4, np.random.default_rng(1)).shape
         (4, 2)
         """
-        return self.mean + self.scale(like(rng.standard_normal((size, self.dim)), self.mean))
+        return self.mean + self.unwhiten(like(rng.standard_normal((size, self.dim)), self.mean))
 
     def whitened(self, size: int, rng: np.random.Generator) -> Array:
         """Return `size` draws (size, P) whose empirical mean and, when size > P, covariance (1/J) are exactly those of
@@ -138,7 +138,7 @@ class Gaussian:
         >>> bool(np.allclose(theta.T @ theta / 10, 3 * np.eye(2)))
         True
         """
-        return self.mean + self.scale(like(standard_points(size, self.dim, rng), self.mean))
+        return self.mean + self.unwhiten(like(standard_points(size, self.dim, rng), self.mean))
 
     def log_density(self, theta: Array) -> Array:
         """Return the log density at the rows of theta (J, P): (J,)."""

@@ -75,7 +75,7 @@ class Moments:
 
     @cached_property
     def near_root(self) -> Array | None:
-        """S^{-1/2} where S is near a multiple of the identity, None elsewhere: see `roots.py`."""
+        """S^{-1/2} where S is near a multiple of the identity, None elsewhere: see `solvers/roots.py`."""
         return inverse_root(self.S)
 
     @cached_property

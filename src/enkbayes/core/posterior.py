@@ -145,7 +145,7 @@ class Posterior:
         return self.ensemble.cov
 
     @property
-    def law(self) -> Gaussian:
+    def distribution(self) -> Gaussian:
         """N(mean, cov): today's posterior, ready to be the prior of tomorrow's data (`Problem.with_prior`).
 
         An ensemble of J <= P particles spans J - 1 directions and fixes no law on the others, so it has none; polished
@@ -154,7 +154,7 @@ class Posterior:
         >>> import enkbayes as eb
         >>> features = np.random.default_rng(0).standard_normal((80, 2))
         >>> problem = eb.Problem.create(features, features[:, 0] > 0)
-        >>> eb.run(problem, particles=50).law.dim
+        >>> eb.run(problem, particles=50).distribution.dim
         2
         """
         dim = int(self.mean.shape[0])

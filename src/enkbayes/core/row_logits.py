@@ -36,7 +36,7 @@ class RowLogits:
     @classmethod
     def of(cls, linear: LinearMap, ensemble: AffineEnsemble, reference: Array) -> RowLogits:
         """Return it in the library, dtype and device of `reference`."""
-        half = ensemble.half if linear.features >= WIDE else None
+        half = ensemble.antithetic_half if linear.features >= WIDE else None
         points = ensemble.points if half is None else half
         mean, basis, points = (like(x, reference) for x in (ensemble.mean, ensemble.basis, points))
         rows = product(points, basis.mT)

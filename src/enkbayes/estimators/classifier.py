@@ -218,7 +218,7 @@ class EnsembleClassifier(Fitting, Aftercare, ClassifierMixin, BaseEstimator):  #
         else:
             ensemble = self.posterior_.ensemble.to(problem.prior.mean)
             problem, before = (
-                problem.with_prior(replace(self.posterior_, ensemble=ensemble).law),
+                problem.with_prior(replace(self.posterior_, ensemble=ensemble).distribution),
                 self.fingerprint_ or "",
             )
         sampler = self._sampler()

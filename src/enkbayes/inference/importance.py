@@ -39,7 +39,7 @@ def log_weights(problem: Problem, posterior: Posterior, draws: int, seed: int) -
 
 def log_ratio(problem: Problem, ensemble: AffineEnsemble) -> Callable[[Array], Array]:
     """Return the function z (j, freedom) -> log p(data | theta) + log prior(theta) - log q(theta), (j,), of theta =
-    ensemble.place(z).
+    ensemble.unwhiten(z).
 
     q is the Gaussian N(mean, cov) of the ensemble and z are its whitened coordinates.
     """
@@ -49,7 +49,7 @@ def log_ratio(problem: Problem, ensemble: AffineEnsemble) -> Callable[[Array], A
     def ratio(z: Array) -> Array:
         parts = []
         for rows in row_slices(int(z.shape[0]), GROUP):
-            theta = ensemble.place(z[rows, :])
+            theta = ensemble.unwhiten(z[rows, :])
             posterior = problem.prior.log_density(theta) - problem.loss(theta)
             parts.append(posterior + xp.sum(z[rows, :] ** 2, axis=1) / 2 + constant)
         return xp.concat(parts)
@@ -63,7 +63,7 @@ def weighted_draws(
     """Return some columns of fresh draws from the fitted Gaussian, (draws, c), and their log weights, smoothed."""
     fitted = posterior.fitted
     z = _standard(draws, fitted, seed)
-    theta = to_numpy(fitted.place(z))[:, list(columns)]
+    theta = to_numpy(fitted.unwhiten(z))[:, list(columns)]
     weights = np.asarray(to_numpy(log_ratio(problem, fitted)(z)), dtype=np.float64)
     return np.asarray(theta, dtype=np.float64), smoothed(weights)[0]
 

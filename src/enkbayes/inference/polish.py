@@ -86,7 +86,7 @@ def polish(
     if sweeps == 0:
         return posterior
     fitted, done = posterior.fitted, posterior.info.sweeps
-    x = np.asarray(to_numpy(fitted.locate(posterior.theta)), dtype=np.float64)
+    x = np.asarray(to_numpy(fitted.whiten(posterior.theta)), dtype=np.float64)
     frames = _frames(problem, fitted)
     rng = np.random.default_rng((whole_seed(seed), 5, done))
     middle = frames[0].ratio(x)
@@ -101,7 +101,7 @@ def polish(
     info = replace(posterior.info, sweeps=done + int(sweeps), drift=share)
     coordinates = like(x, fitted.mean)
     ensemble = (
-        fitted.move(coordinates) if fitted.complement is None else AffineEnsemble.factor(fitted.place(coordinates))
+        fitted.move(coordinates) if fitted.complement is None else AffineEnsemble.factor(fitted.unwhiten(coordinates))
     )
     moved = replace(posterior, ensemble=ensemble, before=fitted, info=info, state=None)
     return replace(moved, gaussian=closed_form_wins(problem, moved))

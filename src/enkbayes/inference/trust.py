@@ -1,7 +1,7 @@
 """How far to trust a posterior: has the run settled, do its particles span what the data see, and is the true posterior
 near the Gaussian that was fitted?
 
-The last question is answered by importance weights w (see `importance.py`), by two figures of their own,
+The last question is answered by importance weights w (see `inference/importance.py`), by two figures of their own,
 
     k-hat       shape of the weights' tail (PSIS): above .7 nothing that rests on averages of weights is reliable
     effective   their effective sample size, as a share of the draws
@@ -63,7 +63,7 @@ class Trust:
 
     residual : natural-gradient residual at the end of the run, NaN for homotopies
     k_hat, effective, draws : of the importance weights; k_hat is NaN without ArviZ, both are without a Gaussian
-    shift : distance of the Gaussian to the posterior, in posterior sds for each informed direction (see `trust.py`)
+    shift : distance of the Gaussian to the posterior, in posterior sds for each informed direction
     informed : gamma, the number of directions in which the data have a say (within those that the particles span)
     data_rank : directions of the parameters that the data see at all, None for nonlinear logits
     spanned, particles, parameters : rank of the ensemble, J, and P

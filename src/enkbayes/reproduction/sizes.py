@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from enkbayes import __version__
+from enkbayes._version import __version__
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,7 @@ class MeanField:
 
     With more than 2000 parameters, or when `rank` is given, the covariance has a structure instead of P x P entries:
     free in the `rank` directions that the data inform most, diagonal in a frame of feature and class directions outside
-    them (see `complement.py`). The mean is solved for in all directions either way.
+    them (see `core/complement.py`). The mean is solved for in all directions either way.
 
     Parameters
     ----------
@@ -195,7 +195,7 @@ def laplace_ensemble(problem: Problem, particles: int, seed: int) -> AffineEnsem
     w, U = whitened_moments(problem, theta).spectrum
     columns = xp.flip(U / xp.sqrt(w), axis=1)  # the spectrum ascends
     points = structured.informed_points(particles, problem.dim, np.random.default_rng((seed, 0)))
-    return AffineEnsemble(theta, problem.prior.scale(columns.mT).mT, like(points, theta))
+    return AffineEnsemble(theta, problem.prior.unwhiten(columns.mT).mT, like(points, theta))
 
 
 def _finest(problem: Problem, control: Control) -> bool:

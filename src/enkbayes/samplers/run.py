@@ -104,7 +104,7 @@ def run(
     checkpoint : str, Path or Checkpoint, optional
         A file that keeps the run, written every few seconds and when the run is cut short (an interrupt, SIGTERM, a
         lost process), removed when it ends. A run that finds its file goes on from it, and refuses that of another; see
-        `checkpoints.py`.
+        `storage/checkpoints.py`.
 
     Examples
     --------

@@ -50,8 +50,8 @@ def in_prior_frame(prior: Gaussian, u: Array) -> AffineEnsemble:
     with a small prior variance could be mistaken for round-off.
     """
     inner = AffineEnsemble.factor(u)
-    mean = prior.mean + prior.scale(inner.mean[None, :])[0, :]
-    return AffineEnsemble(mean, prior.scale(inner.basis.mT).mT, inner.points)
+    mean = prior.mean + prior.unwhiten(inner.mean[None, :])[0, :]
+    return AffineEnsemble(mean, prior.unwhiten(inner.basis.mT).mT, inner.points)
 
 
 def whole_seed(seed: Any) -> int:

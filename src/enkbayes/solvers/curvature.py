@@ -3,7 +3,7 @@ along a few directions and along the axes of the frame.
 
 The logits of a datum under the law have the covariance diag(s) - E diag(shrink) E' in the frame, s from the diagonal
 part alone and E the logits of the directions X = D^{-1/2} B. A few classes are averaged with a K x K covariance for
-each datum (`Categorical.gaussian_averages`); many classes without (`likelihoods/many_classes.py`).
+each datum (`Categorical.gaussian_averages`); many classes without (`core/likelihoods/many_classes.py`).
 """
 
 from __future__ import annotations

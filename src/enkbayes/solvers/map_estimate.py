@@ -111,7 +111,7 @@ def whitened_moments(problem: Problem, theta: Array) -> Moments:
 
 
 def _theta(prior: Gaussian, u: Vector) -> Array:
-    return prior.mean + prior.scale(like(u, prior.mean)[None, :])[0, :]
+    return prior.mean + prior.unwhiten(like(u, prior.mean)[None, :])[0, :]
 
 
 def _origin(problem: Problem, start: Array | None) -> Vector:

@@ -5,7 +5,7 @@ The step is that of `Equilibrium` and `MeanField`, the exact frozen flow in natu
     P+^{-1} = (1 - tau) P^{-1} + tau H,        m+ = m - tau P+ g,
 
 with g the gradient in all P directions, and the precision kept as "diagonal + low rank" in the frame of
-`complement.py`: with D = I + diag(h) and B (P, r) orthonormal,
+`core/complement.py`: with D = I + diag(h) and B (P, r) orthonormal,
 
     P^{-1} = D^{1/2} (I + B diag(beta2) B') D^{1/2}.
 
@@ -127,7 +127,7 @@ def start(problem: Problem, rank: int, seed: int) -> Point:
     xp = namespace(theta)
     mean = frame.coordinates((theta - problem.prior.mean)[None, :])[0, :]
     block = np.random.default_rng((seed, 6)).standard_normal((min(rank, problem.dim), problem.dim), dtype=np.float32)
-    X, _ = _factor(frame.coordinates(problem.prior.scale(like(block, theta))).mT)
+    X, _ = _factor(frame.coordinates(problem.prior.unwhiten(like(block, theta))).mT)
     law = Law(mean, xp.zeros_like(mean), X, xp.zeros_like(X[0, :]))
     for _ in range(DEAR_STEPS[0] if problem.dim >= LONG else POWER_STEPS):
         law = _leading(mean, read(problem, frame, law, spread=False, products=True))

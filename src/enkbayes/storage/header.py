@@ -59,7 +59,7 @@ class Artefact:
 
 def encode(artefact: Artefact) -> tuple[dict[str, Any], Tensors]:
     """Return the header and the tensors of an artefact."""
-    from enkbayes import __version__
+    from enkbayes._version import __version__
 
     posterior, estimator = artefact.posterior, artefact.estimator
     tensors = {name: _tensor(x) for name, x in _arrays(posterior.ensemble).items()}

@@ -81,7 +81,7 @@ class Snapshot:
     @classmethod
     def take(cls, state: State, sampler: Sampler, identity: dict[str, Any]) -> Snapshot:
         """Return that of a state; `identity` is that of its problem."""
-        from enkbayes import __version__
+        from enkbayes._version import __version__
 
         shelf, bare = Shelf(), replace(state, owner=None)
         try:

@@ -148,7 +148,7 @@ def _sentence(words: str) -> str:
 
 
 def _provenance(classifier: EnsembleClassifier) -> str:
-    from enkbayes import __version__
+    from enkbayes._version import __version__
 
     precision = _precision(classifier)
     parts = [
