@@ -32,7 +32,6 @@ UNDER_WAY = {
     ("core", "solvers"),
     ("inference", "storage"),
     ("nets", "evaluation"),
-    ("reproduction", "cli"),
     ("samplers", "storage"),
     ("storage", "estimators"),
 }

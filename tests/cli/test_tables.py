@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.datasets import load_iris
 
-from enkbayes.cli.tables import Preprocessing, Table, check_classes, class_labels, read, replacing, stream, table_writer
+from enkbayes.cli.tables import Preprocessing, Table, check_classes, class_labels, read, stream, table_writer
 from enkbayes.cli.tables.table import is_missing
+from enkbayes.storage.files import replacing
 
 
 def text(*values):
@@ -331,5 +332,5 @@ def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path, name):
 def test_outputs_are_checked_before_any_work(tmp_path):
     with pytest.raises(ValueError, match=r"ends in '\.txt'"), table_writer(tmp_path / "p.txt"):
         pass
-    with pytest.raises(ValueError, match=r"folder .* is not there"), replacing(tmp_path / "no" / "p.csv"):
+    with pytest.raises(ValueError, match=r"folder .* does not exist"), replacing(tmp_path / "no" / "p.csv"):
         pass

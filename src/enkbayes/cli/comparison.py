@@ -124,8 +124,8 @@ def check_folder_for(out: Path) -> None:
 
 def write(out: Path, found: Comparison, facts: dict[str, Any]) -> list[Path]:
     """Write figure and table into the folder, all or nothing, and return the paths of the figures."""
-    from enkbayes.cli.tables import replacing
     from enkbayes.evaluation.compare import reliability_figure
+    from enkbayes.storage.files import replacing
 
     out.mkdir(parents=True, exist_ok=True)
     paths = [out / name for name in FIGURES] if found.proba else []

@@ -170,7 +170,7 @@ def _tell(speech: Speech, preprocessing: Preprocessing, title: str, facts: dict[
 
 def _check_files(out: Path, report: Path | None, checkpoint: Path | None) -> None:
     """Say before the fit what would keep its files from being written."""
-    from enkbayes.cli.tables import check_folder
+    from enkbayes.storage.files import check_folder
 
     if out.suffix != ".safetensors":
         raise ValueError(f"the model file is {out}; expected a name that ends in .safetensors")
@@ -184,8 +184,8 @@ def _check_report(path: Path | None) -> None:
     """Say before the fit what would keep the report from being written."""
     if path is None:
         return
-    from enkbayes.cli.tables import check_folder
     from enkbayes.evaluation.report import require_report
+    from enkbayes.storage.files import check_folder
 
     if path.suffix != ".html":
         raise ValueError(f"the report is {path}; expected a name that ends in .html")
@@ -195,8 +195,8 @@ def _check_report(path: Path | None) -> None:
 
 def _write_report(path: Path, classifier: EnsembleClassifier, data: TrainingData, title: str) -> Path:
     """Write the trust report, which looks at all rows in this process."""
-    from enkbayes.cli.tables import replacing
     from enkbayes.evaluation.report import trust_page
+    from enkbayes.storage.files import replacing
 
     features, labels = data.features(), data.labels
     classifier.problem_ = classifier.problem_of(features, labels)

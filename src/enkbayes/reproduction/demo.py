@@ -21,9 +21,9 @@ from typing import Any
 
 import numpy as np
 
-from enkbayes.cli.tables import replacing
 from enkbayes.evaluation import metrics, plots
 from enkbayes.reproduction.datasets import Plane, one_thread, require_torch, tensor, train_network
+from enkbayes.storage.files import replacing
 
 Vector = np.ndarray[Any, Any]
 Predict = Callable[[Vector], Vector]

@@ -13,7 +13,6 @@ from pathlib import Path
 
 from threadpoolctl import threadpool_limits
 
-from enkbayes.cli.tables import replacing
 from enkbayes.reproduction.beyond import beyond
 from enkbayes.reproduction.ensemble_sizes import figure5
 from enkbayes.reproduction.findings import Findings
@@ -26,6 +25,7 @@ from enkbayes.reproduction.results import Result, read, write
 from enkbayes.reproduction.sizes import Run, Size, Tell
 from enkbayes.reproduction.summary import summary
 from enkbayes.reproduction.tables_1_2 import table1, table2
+from enkbayes.storage.files import replacing
 
 LIBRARIES = ("enkbayes", "numpy", "scipy", "scikit-learn", "torch", "numpyro", "jax", "matplotlib")
 

@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from enkbayes.cli.tables import replacing
 from enkbayes.core.problem import Problem
 from enkbayes.evaluation.baselines import HMC, Ensemble, LaplaceProbit, Method
 from enkbayes.reproduction.methods import PRIOR_VARIANCE, timed_fit
 from enkbayes.reproduction.networks import ImageTask, image_network, seen
 from enkbayes.reproduction.sizes import Run
 from enkbayes.samplers import Equilibrium, Homotopy, TrotterSampler
+from enkbayes.storage.files import replacing
 from enkbayes.storage.fingerprint import fingerprint
 
 Vector = np.ndarray[Any, Any]

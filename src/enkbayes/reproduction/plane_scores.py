@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from enkbayes.cli.tables import replacing
 from enkbayes.evaluation import metrics, plots
 from enkbayes.reproduction.estimates import Estimate
 from enkbayes.reproduction.findings import Cell, Table
 from enkbayes.reproduction.methods import TITLES, Fitted, Kind, Predict, Study, study
 from enkbayes.reproduction.sizes import Run
+from enkbayes.storage.files import replacing
 
 Vector = np.ndarray[Any, Any]
 

@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from enkbayes.cli.tables import replacing
 from enkbayes.reproduction.findings import Claim, Findings, Setting, Table, overall
+from enkbayes.storage.files import replacing
 
 RESULT = "result.json"
 DPI = 110

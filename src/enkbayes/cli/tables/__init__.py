@@ -3,7 +3,7 @@
 from enkbayes.cli.tables.preprocessing import CategoryColumn, NumberColumn, Preprocessing
 from enkbayes.cli.tables.read import read, stream
 from enkbayes.cli.tables.table import Table, check_classes, class_labels
-from enkbayes.cli.tables.write import check_folder, check_output, replacing, table_writer
+from enkbayes.cli.tables.write import check_output, table_writer
 
 __all__ = [
     "CategoryColumn",
@@ -11,11 +11,9 @@ __all__ = [
     "Preprocessing",
     "Table",
     "check_classes",
-    "check_folder",
     "check_output",
     "class_labels",
     "read",
-    "replacing",
     "stream",
     "table_writer",
 ]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import csv
-import os
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,49 +11,10 @@ from typing import Any
 import numpy as np
 
 from enkbayes.cli.tables.read import require_parquet
+from enkbayes.storage.files import check_folder, replacing
 
 Columns = dict[str, np.ndarray[Any, Any]]
 Append = Callable[[Columns], None]
-
-
-@contextmanager
-def replacing(path: str | Path) -> Iterator[Path]:
-    """Yield a temporary path in the same folder; it takes the place of `path` when the block ends well, and goes away
-    when it does not.
-
-    Examples
-    --------
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     with replacing(Path(folder) / "note.txt") as draft:
-    ...         _ = draft.write_text("all of it")
-    ...     (Path(folder) / "note.txt").read_text()
-    'all of it'
-    """
-    path = Path(path)
-    check_folder(path)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=path.suffix)
-    os.close(handle)
-    draft = Path(name)
-    try:
-        yield draft
-        # mkstemp makes private files; the result gets the rights any new file of this user has
-        mask = os.umask(0)
-        os.umask(mask)
-        draft.chmod(0o666 & ~mask)
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
-
-
-def check_folder(path: Path) -> None:
-    """Refuse a path whose folder is not there, or that is a folder itself.
-
-    >>> check_folder(Path("model.safetensors"))
-    """
-    if not path.parent.is_dir():
-        raise ValueError(f"the folder {path.parent} is not there; create it, or write {path.name} elsewhere")
-    if path.is_dir():
-        raise ValueError(f"{path} is a folder; expected the name of a file")
 
 
 def check_output(path: str | Path) -> Path:
@@ -79,6 +38,7 @@ def table_writer(path: str | Path) -> Iterator[Append]:
 
     Examples
     --------
+    >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     with table_writer(Path(folder) / "p.csv") as append:
     ...         append({"class": np.array(["a", "b"]), "confidence": np.array([0.9, 0.75])})

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from enkbayes.cli.tables import replacing
 from enkbayes.reproduction.datasets.downloads import cache_folder
+from enkbayes.storage.files import replacing
 
 Vector = np.ndarray[Any, Any]
 
