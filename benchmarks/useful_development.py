@@ -18,7 +18,7 @@ from sklearn.preprocessing import StandardScaler
 from useful_networks import RECIPES, deer_and_horses, trained
 from useful_tasks import CALIBRATION, STRANGE, Data, Split, small
 
-from enkbayes.nets.image_training import image_tensor
+from enkbayes.nets.training.images import image_tensor
 from enkbayes.reproduction.datasets.cifar import load_cifar10
 from enkbayes.reproduction.datasets.idx import load_fashion_mnist, load_mnist
 from enkbayes.reproduction.datasets.images import Images, in_colour

@@ -26,7 +26,7 @@ from enkbayes.evaluation.metrics import confidence, entropy, logit_variance, mut
 from enkbayes.inference.calibration import calibrate
 from enkbayes.nets import BayesianHead, BayesianNetwork, Probes, Strangeness
 from enkbayes.nets.layers import Layer, linear_layer
-from enkbayes.nets.module import PosteriorModule
+from enkbayes.nets.posterior_module import PosteriorModule
 from enkbayes.nets.start import trained_weights
 from enkbayes.samplers import Equilibrium
 from enkbayes.samplers.run import run

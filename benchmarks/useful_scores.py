@@ -24,7 +24,7 @@ from useful_tasks import BATCH, Split
 
 from enkbayes.evaluation.metrics import entropy, logit_variance, mutual_information, ood_separation
 from enkbayes.nets import BayesianHead, Probes, Strangeness
-from enkbayes.nets.strangeness import normal_score
+from enkbayes.nets.ood_score import normal_score
 
 RESULT = Path(__file__).parent / "results" / "useful_scores.json"
 

@@ -13,7 +13,7 @@ from enkbayes.inference.priors import weight_prior
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
-from enkbayes.nets.deep_ensemble import (  # noqa: E402
+from enkbayes.nets.training.deep_ensemble import (  # noqa: E402
     adversarial_inputs,
     cross_entropy,
     data_loss,

@@ -12,9 +12,9 @@ from enkbayes.evaluation.metrics import nll  # noqa: E402
 from enkbayes.inference.calibration import TEMPERATURE  # noqa: E402
 from enkbayes.nets import BayesianNetwork, subspace  # noqa: E402
 from enkbayes.nets.linearised import Linearised, choose  # noqa: E402
-from enkbayes.nets.resnet import ResNet10  # noqa: E402
 from enkbayes.nets.rows import thinned  # noqa: E402
 from enkbayes.nets.subspace import Network, Subspace, Weights, informed_directions  # noqa: E402
+from enkbayes.nets.training.resnet import ResNet10  # noqa: E402
 
 TRUTH = np.linspace(-1.5, 1.5, 6)
 

@@ -10,7 +10,7 @@ from enkbayes.core.problem import Problem  # noqa: E402
 from enkbayes.evaluation.baselines import Laplace  # noqa: E402
 from enkbayes.evaluation.metrics import logit_variance, mutual_information  # noqa: E402
 from enkbayes.nets import BayesianHead, Probes, Strangeness  # noqa: E402
-from enkbayes.nets import strangeness as strangeness_module  # noqa: E402
+from enkbayes.nets import ood_score as strangeness_module  # noqa: E402
 from enkbayes.nets.probes import SPREAD  # noqa: E402
 
 

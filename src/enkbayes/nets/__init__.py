@@ -11,7 +11,7 @@ except ImportError:
 
 from enkbayes.nets.head import BayesianHead
 from enkbayes.nets.network import BayesianNetwork
+from enkbayes.nets.ood_score import Strangeness
 from enkbayes.nets.probes import Probes
-from enkbayes.nets.strangeness import Strangeness
 
 __all__ = ["BayesianHead", "BayesianNetwork", "Probes", "Strangeness"]

@@ -17,9 +17,9 @@ from enkbayes.core.linear_map import LinearMap
 from enkbayes.core.posterior import Posterior
 from enkbayes.core.problem import Problem
 from enkbayes.inference.calibration import Calibration, calibrate, uncalibrated
-from enkbayes.nets.batches import Place, Reader, call, device_of, shown
 from enkbayes.nets.layers import Layer, behead, encoder, frozen_copy, linear_layer, take_off
-from enkbayes.nets.module import PosteriorModule, blank
+from enkbayes.nets.loaders import Place, Reader, call, device_of, shown
+from enkbayes.nets.posterior_module import PosteriorModule, blank
 from enkbayes.nets.start import around_trained_weights, trained_weights
 from enkbayes.samplers import FROM_PRIOR, Sampler
 from enkbayes.samplers.run import run

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from enkbayes.nets.batches import call
+from enkbayes.nets.loaders import call
 
 WAY_OUT = "pass features=, a module or function x -> (n, D) that gives the inputs of the last layer"
 

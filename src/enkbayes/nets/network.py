@@ -15,11 +15,11 @@ from enkbayes.core.gaussian import Gaussian, standard_points
 from enkbayes.core.posterior import Posterior
 from enkbayes.core.problem import Problem
 from enkbayes.inference.calibration import Calibration
-from enkbayes.nets.batches import Place, Reader, device_of, shown
-from enkbayes.nets.front import replayed
 from enkbayes.nets.layers import frozen_copy
 from enkbayes.nets.linearised import Linearised, choose
-from enkbayes.nets.module import PosteriorModule
+from enkbayes.nets.loaders import Place, Reader, device_of, shown
+from enkbayes.nets.posterior_module import PosteriorModule
+from enkbayes.nets.replay import replayed
 from enkbayes.nets.rows import Rows, thinned
 from enkbayes.nets.subspace import Network, Subspace, Weights, differentiable, informed_directions
 from enkbayes.samplers import FROM_PRIOR, Equilibrium, Sampler
@@ -90,7 +90,7 @@ class BayesianNetwork(PosteriorModule):
         The model is not changed: a copy of it runs, in eval mode, so that batch normalisation keeps its statistics for
         every particle; its scales and shifts are weights like others. During the fit the read rows are in memory, with
         about 3 `rank` vectors of the size of the chosen weights in double precision and one batch of activations.
-        Modules in front of the chosen layers run once, and what these need of them is in memory too (`nets.front`).
+        Modules in front of the chosen layers run once, and what these need of them is in memory too (`nets.replay`).
 
         With `calibration` the directions are those that the training data inform, and the posterior in them is that of
         the calibration data, at their temperature and with the prior width that they choose (`nets.linearised`): wide

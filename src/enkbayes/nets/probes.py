@@ -23,9 +23,9 @@ from enkbayes.core.posterior import Posterior
 from enkbayes.core.problem import Problem
 from enkbayes.evaluation.baselines import Laplace
 from enkbayes.evaluation.metrics import mutual_information
-from enkbayes.nets.batches import Place, Reader, device_of, shown
+from enkbayes.nets.loaders import Place, Reader, device_of, shown
+from enkbayes.nets.ood_score import Strangeness
 from enkbayes.nets.rows import thinned
-from enkbayes.nets.strangeness import Strangeness
 
 SPREAD = 10.0  # prior variance of the logits of a training row, on average
 CURVATURE = Laplace(particles=2, tol=1e-3)  # predictions depend on the mode and its curvature alone

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from enkbayes.nets.batches import Arguments, arguments
+from enkbayes.nets.loaders import Arguments, arguments
 
 Labels = np.ndarray[Any, Any]
 

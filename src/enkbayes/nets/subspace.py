@@ -25,7 +25,7 @@ from torch import nn
 from torch.func import functional_call, jvp, vjp, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from enkbayes.nets.batches import Arguments
+from enkbayes.nets.loaders import Arguments
 
 PARTICLES = 50  # networks evaluated at a time
 LARGE = 20_000  # weights from which networks are evaluated one by one: a convolution has no fast form for many at once

@@ -60,8 +60,8 @@ def image_network(
     """Return a ResNet10 with one logit, trained on the task; a task with a folder keeps a checkpoint of each epoch."""
     import torch
 
-    from enkbayes.nets.image_training import ImageTraining, train_on_images
-    from enkbayes.nets.resnet import ResNet10
+    from enkbayes.nets.training.images import ImageTraining, train_on_images
+    from enkbayes.nets.training.resnet import ResNet10
 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -81,7 +81,7 @@ def seen(model: Any, images: Images) -> tuple[Vector, Vector]:
     """Return the features (n, 256) of images and the probability of class 1, (n,)."""
     import torch
 
-    from enkbayes.nets.image_training import image_tensor
+    from enkbayes.nets.training.images import image_tensor
 
     with torch.no_grad():
         parts = [model.features(batch) for batch in image_tensor(images.images).split(BATCH)]

@@ -26,7 +26,7 @@ from enkbayes.core.problem import Problem
 from enkbayes.engine.arrays import Array, to_numpy
 
 if TYPE_CHECKING:
-    from enkbayes.nets.committee import Committee
+    from enkbayes.nets.network_ensemble import Committee
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class DeepEnsemble:
         precision, bias_precision = _precisions(problem)
         features = problem.model.features
         X = features.toarray() if scipy.sparse.issparse(features) else to_numpy(features)
-        from enkbayes.nets.deep_ensemble import small_network
+        from enkbayes.nets.training.deep_ensemble import small_network
 
         return self.fit_network(
             lambda: small_network(X.shape[1], self.hidden, problem.likelihood.outputs or 1),
@@ -160,8 +160,8 @@ class DeepEnsemble:
         >>> committee.predict_proba(X).shape, committee.predict_uncertainty(X).epistemic.shape
         ((60, 3), (60,))
         """
-        from enkbayes.nets.deep_ensemble import Recipe, own_random_numbers, train_members
-        from enkbayes.nets.sources import source_of
+        from enkbayes.nets.training.data import source_of
+        from enkbayes.nets.training.deep_ensemble import Recipe, own_random_numbers, train_members
 
         recipe = Recipe(self, prior_precision, bias_precision, optimiser, seed)
         with own_random_numbers():

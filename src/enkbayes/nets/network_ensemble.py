@@ -11,7 +11,7 @@ from torch import nn
 
 from enkbayes.core.posterior import Uncertainty
 from enkbayes.engine.arrays import Array, floating, like, namespace, row_slices, to_numpy
-from enkbayes.nets.batches import device_of
+from enkbayes.nets.loaders import device_of
 from enkbayes.nets.subspace import logits_of
 
 CHUNK = 1024  # rows whose activations are held at a time

@@ -7,8 +7,9 @@ import pytest
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
-from enkbayes.nets import BayesianHead, BayesianNetwork, Strangeness, strangeness  # noqa: E402
-from enkbayes.nets.strangeness import normal_score  # noqa: E402
+from enkbayes.nets import BayesianHead, BayesianNetwork, Strangeness  # noqa: E402
+from enkbayes.nets import ood_score as strangeness  # noqa: E402
+from enkbayes.nets.ood_score import normal_score  # noqa: E402
 
 
 def data(size=200, classes=2, seed=0):

@@ -21,11 +21,11 @@ from torch.func import functional_call, stack_module_state, vmap
 from torch.nn import functional
 
 from enkbayes.evaluation.baselines.deep_ensemble import DeepEnsemble
-from enkbayes.nets.batches import device_of
 from enkbayes.nets.checkpoints import restore, store
-from enkbayes.nets.committee import Committee
-from enkbayes.nets.sources import ArraySource, Batch, Source
+from enkbayes.nets.loaders import device_of
+from enkbayes.nets.network_ensemble import Committee
 from enkbayes.nets.subspace import logits_of
+from enkbayes.nets.training.data import ArraySource, Batch, Source
 
 Forward = Callable[[torch.Tensor], torch.Tensor]
 """Inputs (M, B, ...) of the members -> their logits (M, B) or (M, B, K)."""

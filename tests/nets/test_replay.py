@@ -8,9 +8,9 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 from enkbayes.nets import BayesianNetwork, network, subspace  # noqa: E402
-from enkbayes.nets.front import Replayed, replayed  # noqa: E402
-from enkbayes.nets.resnet import ResNet10  # noqa: E402
+from enkbayes.nets.replay import Replayed, replayed  # noqa: E402
 from enkbayes.nets.subspace import Network, Weights  # noqa: E402
+from enkbayes.nets.training.resnet import ResNet10  # noqa: E402
 
 
 class Residual(nn.Module):

@@ -26,9 +26,9 @@ from typing import Any, Self
 import torch
 from torch import nn
 
-from enkbayes.nets.batches import Place, Reader, call, device_of, shown
 from enkbayes.nets.layers import Tap
-from enkbayes.nets.module import PosteriorModule
+from enkbayes.nets.loaders import Place, Reader, call, device_of, shown
+from enkbayes.nets.posterior_module import PosteriorModule
 
 UNSURE = 0.25  # weight of the entropy
 RIDGE = 1e-3  # of the mean eigenvalue of A, added to all

@@ -12,7 +12,7 @@ import torch
 
 from enkbayes.core.labels import encode, observation_weights
 from enkbayes.engine.arrays import all_finite, floating, to_numpy
-from enkbayes.nets.batches import Reader
+from enkbayes.nets.loaders import Reader
 from enkbayes.storage.fingerprint import fingerprint
 
 Batch = tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]

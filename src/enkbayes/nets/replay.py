@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from enkbayes.nets.batches import Arguments
+from enkbayes.nets.loaders import Arguments
 from enkbayes.nets.subspace import Network
 
 Outputs = dict[nn.Module, torch.Tensor]

@@ -1,0 +1,1 @@
+"""Training: deep ensembles, and image classifiers on the CPU."""
