@@ -49,7 +49,7 @@ def tied():
 
 
 def frozen():
-    model = ResNet10(1, (2, 2, 2, 4))
+    model = ResNet10(1, (8, 8, 8, 8))
     model.stem.requires_grad_(False)
     return model
 
@@ -58,7 +58,7 @@ MODELS = {
     "one logit": lambda: linear(1),
     "two logits": lambda: linear(2),
     "three logits": lambda: linear(3),
-    "ResNet10": lambda: ResNet10(1, (2, 4, 4, 8)),
+    "ResNet10": lambda: ResNet10(1, (8, 8, 8, 8)),
     "dropout": with_dropout,
     "tied weights": tied,
     "frozen stem": frozen,
@@ -334,5 +334,5 @@ def test_the_network_of_the_paper_is_kept_in_the_cache(tmp_path, monkeypatch):
 
 def test_a_last_batch_of_one_image_joins_the_one_before():
     images, labels = pictures(9, side=8)
-    model = train_on_images(ResNet10(1, widths=(4, 4, 4, 8)), images, labels, ImageTraining(epochs=1, batch_size=4))
+    model = train_on_images(ResNet10(1, widths=(8, 8, 8, 8)), images, labels, ImageTraining(epochs=1, batch_size=4))
     assert all(torch.isfinite(p).all() for p in model.parameters())
