@@ -1,4 +1,4 @@
-# Everything a fresh machine needs: `make demo` and `make test` create .venv, install, and run.
+# `make demo` and `make test` create .venv, install the package and run. A fresh machine needs nothing else.
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
@@ -14,12 +14,12 @@ test: .venv/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest --quiet --numprocesses 2 --dist loadfile  # a thread a worker, not a fight
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest --quiet --numprocesses 2 --dist loadfile  # one BLAS thread per worker
 
-test-browser: .venv/.test .venv/.browser  # opens the report that `make test` wrote
+test-browser: .venv/.test .venv/.browser  # checks the report that `make test` wrote in a browser
 	$(BIN)/python -m pytest --quiet tests/browser
 
-bench: .venv/.test .venv-peers/.ready  # everything that is measured; an hour or two on a quiet machine
+bench: .venv/.test .venv-peers/.ready  # all benchmarks except usefulness; one to two hours on an idle machine
 	$(BIN)/python benchmarks/speed.py
 	$(BIN)/python benchmarks/profile_step.py
 	$(BIN)/python benchmarks/scaling.py
@@ -34,10 +34,10 @@ bench: .venv/.test .venv-peers/.ready  # everything that is measured; an hour or
 	$(BIN)/python benchmarks/empirical_bayes.py
 	$(BIN)/python benchmarks/compare_real.py
 
-bench-speed: .venv/.test .venv-peers/.ready  # the ratios to other libraries alone, half an hour
+bench-speed: .venv/.test .venv-peers/.ready  # the ratios of docs/speed.md only; half an hour
 	$(BIN)/python benchmarks/speed.py
 
-bench-usefulness: .venv/.test  # networks are trained once and kept; a run that is stopped goes on
+bench-usefulness: .venv/.test  # stores trained networks and results, so an interrupted run resumes
 	$(BIN)/python benchmarks/useful_choices.py
 	$(BIN)/python benchmarks/useful_scores.py
 	$(BIN)/python benchmarks/usefulness.py
@@ -49,26 +49,26 @@ clean:
 	$(PYTHON) -m venv .venv
 
 .venv/.demo: $(SOURCES) | .venv/bin/python
-	@echo "Installing enkbayes into .venv (a minute or two, once) ..."
+	@echo "Installing enkbayes into .venv (only once, takes a minute or two) ..."
 	$(INSTALL) --editable '.[torch,plots]'
 	@touch $@
 
 .venv/.test: $(SOURCES) | .venv/bin/python
-	@echo "Installing enkbayes and everything its tests use into .venv (a few minutes, once) ..."
+	@echo "Installing enkbayes and its test dependencies into .venv (only once, takes a few minutes) ..."
 	$(INSTALL) torch --editable '.[all,dev]'
 	@touch $@ .venv/.demo
 
 .venv/.browser: $(SOURCES) | .venv/.test
-	@echo "Installing what the browser tests use ..."
+	@echo "Installing the dependencies of the browser tests ..."
 	$(INSTALL) --editable '.[browser]'
 	@command -v chromium >/dev/null || { $(APT) update && $(APT) install -y chromium; } >/dev/null 2>&1 || \
 	  { echo "The browser tests need chromium, which could not be installed here; install it and run make test-browser again." >&2; exit 1; }
 	@touch $@
 
-.venv-peers/.ready: constraints.txt  # other libraries, which never touch the package's own environment
-	@echo "Installing the libraries that enkbayes is compared with into .venv-peers (a few minutes, once) ..."
+.venv-peers/.ready: constraints.txt  # other libraries, in an environment separate from the package's own
+	@echo "Installing the libraries for comparison into .venv-peers (only once, takes a few minutes) ..."
 	$(PYTHON) -m venv .venv-peers
 	.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
 	  torch laplace-torch==0.3 scikit-learn numpyro
-	.venv-peers/bin/python -m pip uninstall --quiet --yes torchvision  # built for another torch; nothing here needs it
+	.venv-peers/bin/python -m pip uninstall --quiet --yes torchvision  # built for another torch, and not needed
 	@touch $@

@@ -1,15 +1,16 @@
-"""Heads with many classes: time, peak memory, and accuracy where the exact answer is within reach.
+"""Measure heads with many classes: time, peak memory, and accuracy where the full covariance can be computed.
 
     python benchmarks/big_heads.py                   # all cases; writes benchmarks/results/big_heads.json
     python benchmarks/big_heads.py --case "512 x 100, float32"
 
-Synthetic features with a decaying spectrum, labels drawn from the softmax of a true head, prior N(0, 2 I / D). Each
-case runs in a process of its own, so that its peak of resident memory is its own. Times depend on what else the machine
-does, so the processor time stands beside them; BLAS has one thread unless OMP_NUM_THREADS says otherwise.
+The data are synthetic features with a decaying spectrum and labels drawn from the softmax of a true head; the prior is
+N(0, 2 I / D). Each case runs in its own process, so that its peak resident memory can be measured. Times depend on the
+load of the machine, so the processor time is reported too. BLAS has one thread unless OMP_NUM_THREADS is set.
 
-Accuracy: the recipe of the large cases (same rank, same number of particles, same averages over classes) on a head of
-24 x 32, against `MeanField()` with the full 768 x 768 covariance: mean total variation of the predicted
-probabilities on new rows, their largest difference, and the ratio of marginal standard deviations of the parameters.
+The case "exact" measures accuracy. It uses the settings of the large cases (rank, number of particles, averages over
+classes) on a head of 24 x 32, with `MeanField()` and its full 768 x 768 covariance as the reference. It reports the
+mean total variation of the predicted probabilities on new rows, their largest difference, and the ratio of the marginal
+standard deviations of the parameters.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from enkbayes.evaluation.baselines import MAP
 
 RESULTS = Path(__file__).parent / "results" / "big_heads.json"
 PARTICLES = 64
-CASES = {  # features, classes, rows, dtype, free directions
+CASES = {  # features, classes, rows, dtype, rank
     "512 x 100, float32": (512, 100, 20_000, "float32", 32),
     "512 x 100, float64": (512, 100, 20_000, "float64", 32),
     "512 x 100, float32, default rank": (512, 100, 20_000, "float32", None),
@@ -54,12 +55,12 @@ def head(D: int, K: int, N: int, dtype: str, seed: int = 0):
 
 
 def peak() -> float:
-    """Return the peak of resident memory so far, in GB."""
+    """Return the peak resident memory so far, in GB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 
 
 def fit(D: int, K: int, N: int, dtype: str, rank: int | None) -> dict[str, object]:
-    """Fit one head and return what it took."""
+    """Fit one head and return time, memory, steps and predictive loss."""
     features, labels = head(D, K, N, dtype)
     problem = eb.Problem.create(features, labels, 2.0 / D, classes=np.arange(K))
     before, started, cpu = peak(), time.perf_counter(), time.process_time()
@@ -93,7 +94,7 @@ def fit(D: int, K: int, N: int, dtype: str, rank: int | None) -> dict[str, objec
 
 
 def exact() -> dict[str, object]:
-    """Compare structured laws with the full covariance where there is one."""
+    """Compare structured covariances with the full one on a small head."""
     D, K, N = EXACT
     features, labels = head(D, K, N, "float64")
     problem = eb.Problem.create(features, labels, 2.0 / D, classes=np.arange(K))
@@ -123,13 +124,13 @@ def exact() -> dict[str, object]:
         "parameters": problem.dim,
         "rows": N,
         "posterior sd over prior sd, mean": float(np.mean(sds) / np.sqrt(2.0 / D)),
-        "total variation of the most probable head": float(np.abs(point - truth).sum(axis=1).mean() / 2),
-        "laws": rows,
+        "total variation of the MAP estimate": float(np.abs(point - truth).sum(axis=1).mean() / 2),
+        "covariances": rows,
     }
 
 
 def environment() -> dict[str, object]:
-    """Return what the figures depend on."""
+    """Return the hardware and versions that the figures depend on."""
     lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
     models = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
     return {
@@ -145,7 +146,7 @@ def environment() -> dict[str, object]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--case", choices=[*CASES, "exact"], action="append")
-    parser.add_argument("--inside", action="store_true", help="run here and print, instead of in a process of its own")
+    parser.add_argument("--inside", action="store_true", help="run in this process and print the result")
     parser.add_argument("--out", type=Path, default=RESULTS)
     arguments = parser.parse_args()
     names = arguments.case or [*CASES, "exact"]

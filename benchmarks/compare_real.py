@@ -1,11 +1,11 @@
-"""Every method on breast cancer, digits and the paper's 2-D set, with the distance of its predictions to NUTS.
+"""Compare every method on breast cancer, digits and the paper's 2-D data, with NUTS as the reference.
 
     python benchmarks/compare_real.py [--only cancer,moons,digits] [--out benchmarks/results]
 
-Breast cancer and digits: standardised pixels or measurements, one stratified split (70 % / 30 %), prior variance 1. The
-paper's set: the 50 features of its network 2-20-20-50-1, trained on 70 points, prior variance 2 as in the paper, 30
-test points. Every method has its default settings, 200 particles for one. Digits have 650 parameters: methods whose
-cost or error grows steeply with the dimension are left out there, and the table says which.
+Breast cancer and digits have standardised features, one stratified split (70 % / 30 %) and prior variance 1. The
+paper's data are the 50 features of its network 2-20-20-50-1, trained on 70 points, with prior variance 2 as in the
+paper and 30 test points. Every method has its default settings, for example 200 particles. Digits have 650 parameters.
+There the table omits, and lists, methods whose cost or error grows steeply with the dimension.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ SLOW_IN_HIGH_DIMENSION = ("hmc", "trotter", "tamed-homotopy", "stochastic", "ald
 
 @dataclass(frozen=True)
 class Case:
-    """A data set, its prior, and how much work it is worth."""
+    """A data set, its prior, the reference run, and the methods to omit."""
 
     title: str
     split: Callable[[], Split]
@@ -117,9 +117,9 @@ def markdown(case: dict[str, Any]) -> str:
     methods = case["methods"]
     ratio = methods["equilibrium"]["distance"] / methods["laplace"]["distance"]
     sentences = (
-        f"{case['rows'][0]} rows to train on, {case['rows'][1]} to test on; {case['features']} features,",
+        f"{case['rows'][0]} training rows, {case['rows'][1]} test rows; {case['features']} features,",
         f"{case['classes']} classes; prior variance {1 / case['prior_precision']:g}. Reference: `{case['reference']}`,",
-        f"Monte Carlo error {case['reference_error']:.5f}. Equilibrium's distance is {ratio:.3f} of Laplace's.",
+        f"Monte Carlo error {case['reference_error']:.5f}. Distance of Equilibrium / Laplace: {ratio:.3f}.",
     )
     lines = [
         f"## {case['title']}",
@@ -138,13 +138,13 @@ def markdown(case: dict[str, Any]) -> str:
             f" {m['epistemic_share']:.3f} | {m['time_ratio']:.1f} | {m['distance']:.5f} |"
         )
     if case["left_out"]:
-        lines += ["", f"Left out: {', '.join(case['left_out'])}."]
+        lines += ["", f"Omitted: {', '.join(case['left_out'])}."]
     return "\n".join(lines) + "\n"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", default=",".join(CASES), help="some of cancer, moons, digits")
+    parser.add_argument("--only", default=",".join(CASES), help="comma-separated: cancer, moons, digits")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
     arguments = parser.parse_args()
     console, path = Console(stderr=True), arguments.out / "compare_real.json"
@@ -153,7 +153,7 @@ def main() -> None:
         cases[name] = facts(CASES[name], *measured(CASES[name], console)) | {"environment": ENVIRONMENT}
         path.write_text(json.dumps({"cases": cases}, indent=2) + "\n")
         print(markdown(cases[name]))
-    text = "# Every method on real data\n\nWritten by `benchmarks/compare_real.py`.\n\n"
+    text = "# Every method on real data\n\n`benchmarks/compare_real.py` writes this page.\n\n"
     tables = "\n".join(markdown(cases[name]) for name in CASES if name in cases)
     (arguments.out / "compare_real.md").write_text(text + tables)
 

@@ -2,7 +2,7 @@
 
 python benchmarks/doc_tables.py
 
-A table is known by its first line; what stands around it is written by hand.
+The start of a table's first line identifies the table. The text around the tables is written by hand.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LAYERS = {
     "digits, 400 random ReLU features": "400 random ReLU features, odd or even",
     "digits, ten classes, trained layer of 30": "a trained layer of 30, ten classes",
 }
-LAWS = ("rank 8, float32", "rank 24, float32", "rank 32, float32", "rank 32, float64")
+COVARIANCES = ("rank 8, float32", "rank 24, float32", "rank 32, float32", "rank 32, float64")
 
 Rows = Iterable[tuple[Any, ...]]
 
@@ -58,14 +58,14 @@ def heads(_: dict[str, Any], big: dict[str, Any]) -> Rows:
             yield shape, f"{row['parameters']:,}", f"{row['rows']:,}", row["rank"], row["dtype"], time, memory
 
 
-def laws(_: dict[str, Any], big: dict[str, Any]) -> Rows:
+def covariances(_: dict[str, Any], big: dict[str, Any]) -> Rows:
     exact = big["cases"]["exact"]
-    for name in LAWS:
-        row = exact["laws"][name]
+    for name in COVARIANCES:
+        row = exact["covariances"][name]
         ratios = ", ".join(f"{row[f'sd ratio, {which}']:.3f}" for which in ("mean", "1 %", "99 %"))
         figures = (f"{row['total variation']:.4f}", f"{row['largest difference']:.4f}")
         yield name, *figures, ratios, f"{row['mean in sds, rms']:.3f}"
-    yield "the most probable weights", f"{exact['total variation of the most probable head']:.4f}", "", "", ""
+    yield "none: MAP estimate", f"{exact['total variation of the MAP estimate']:.4f}", "", "", ""
 
 
 def predictive(result: dict[str, Any]) -> Rows:
@@ -79,14 +79,14 @@ def predictive(result: dict[str, Any]) -> Rows:
 
 
 SMALL = {
-    "| digits seen through | ": small,
+    "| features of digits, classes | ": small,
     "| data | J = 5 | ": advice,
     "| rank, ten classes | ": ranks,
     "| data | rows | ": pairs,
     "| features x classes | ": heads,
-    "| law | total variation ": laws,
+    "| covariance | total variation ": covariances,
 }
-TRUST = {"| | closed form | ": predictive}
+TRUST = {"| problem | closed form | ": predictive}
 
 
 def result(name: str) -> dict[str, Any]:
@@ -95,7 +95,7 @@ def result(name: str) -> dict[str, Any]:
 
 
 def filled(text: str, tables: dict[str, Callable[..., Rows]], *results: dict[str, Any]) -> str:
-    """Return the text with the rows of every table from the results."""
+    """Return the text with the rows of every table replaced by those of the results."""
     lines = text.splitlines()
     for first, rows in tables.items():
         start = next(i for i, line in enumerate(lines) if line.startswith(first)) + 2
@@ -105,7 +105,7 @@ def filled(text: str, tables: dict[str, Callable[..., Rows]], *results: dict[str
 
 
 def pages() -> dict[Path, str]:
-    """Return the pages as they should be."""
+    """Return the pages with their tables filled from the committed results."""
     small_page, trust_page = DOCS / "small_ensembles.md", DOCS / "trust.md"
     found = result("informed"), result("big_heads")
     return {

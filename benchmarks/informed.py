@@ -1,16 +1,18 @@
-"""Ensembles much smaller than the model: how far their predictions are from the full-rank mean-field answer.
+"""Measure predictions of ensembles that are much smaller than the model against the mean-field solution of full rank.
 
     python benchmarks/informed.py        # prints the tables and writes benchmarks/results/informed.json
 
-Mean absolute error of predicted probabilities on held-out rows, median over 5 seeds:
+"tasks" contains the mean absolute error of predicted probabilities on held-out rows, median over 5 seeds:
 - random: J particles of the prior, which stay in J - 1 directions (the paper's ensemble, exact flow);
 - default: `run(problem, particles=J)`;
-- rank J - 1: `MeanField(rank=J - 1)`, a structured covariance with as many free directions as the particles have;
-- Laplace: most probable weights, full Hessian, exact Gaussian predictive.
-And the advice: the error that `advise` expects of the particles' average against the error that it has.
+- rank J - 1: `MeanField(rank=J - 1)`, a structured covariance with as many free directions as the particles span;
+- Laplace: MAP estimate, full Hessian, exact Gaussian predictive.
 
-And pairs: how far the mean of `Equilibrium` with J = 4 P particles is from the mean-field limit, in its standard
-deviations (root mean square over directions), for whitened independent draws and for pairs mean +- x; mean over seeds.
+"advice" contains the error that `advise` expects of the particles' average, and the measured error.
+
+"pairs" contains the distance of the mean of `Equilibrium` with J = 4 P particles from the mean-field limit, in
+posterior standard deviations (root mean square over directions, mean over seeds). It compares whitened independent
+draws with pairs mean +- x.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ RESULTS = Path(__file__).parent / "results" / "informed.json"
 
 
 def trained_layer(width: int, classes: int, seed: int = 0):
-    """Digits seen through the hidden layer of a network trained on them; two classes are odd and even."""
+    """Return digits as features of the hidden layer of a network trained on them; two classes are odd and even."""
     X, y = load_digits(return_X_y=True)
     X, y = X / 16, y % 2 if classes == 2 else y
     train, test, y_train, _ = train_test_split(X, y, test_size=0.33, random_state=seed, stratify=y)
@@ -54,7 +56,7 @@ def trained_layer(width: int, classes: int, seed: int = 0):
 
 
 def random_layer(width: int, classes: int, seed: int = 0):
-    """Digits seen through random ReLU features."""
+    """Return digits as random ReLU features."""
     X, y = load_digits(return_X_y=True)
     X, y = (X - X.mean(axis=0)) / 16, y % 2 if classes == 2 else y
     features = np.maximum(X @ np.random.default_rng(seed).standard_normal((64, width)), 0)
@@ -63,14 +65,14 @@ def random_layer(width: int, classes: int, seed: int = 0):
 
 
 def laplace(problem):
-    """The Gaussian at the most probable weights, as an ensemble of full rank."""
+    """Return the Laplace approximation as an ensemble of full rank."""
     theta = map_estimate(problem).theta
     w, U = whitened_moments(problem, theta).spectrum
     return AffineEnsemble(theta, problem.prior.unwhiten((U / np.sqrt(w)).T).T, np.zeros((2, problem.dim)))
 
 
 def errors(problem, test, sizes, ranks):
-    """Return the errors of every way, for each number of particles or rank."""
+    """Return the error of every method, for each number of particles or rank."""
     full = eb.run(problem, eb.MeanField(), particles=problem.dim + 2)
     truth = full.predict_proba(test)
 
@@ -104,7 +106,7 @@ def errors(problem, test, sizes, ranks):
 
 
 def advice():
-    """Return expected and measured error of the particles' average."""
+    """Return the expected and the measured error of the particles' average."""
     cancer, wine = load_breast_cancer(return_X_y=True), load_wine(return_X_y=True)
     layer, labels, _ = trained_layer(256, 2)
     sets = {
@@ -130,10 +132,10 @@ def pairs():
     cancer, wine = load_breast_cancer(return_X_y=True), load_wine(return_X_y=True)
     layer = network(1_000, 64)
     problems = {
-        "features as of a network": eb.Problem.create(layer, logistic(layer, 0), PRIOR),
+        "network features": eb.Problem.create(layer, logistic(layer, 0), PRIOR),
         "breast cancer": eb.Problem.create(scale(cancer[0]), cancer[1], 1.0, intercept=100.0),
         "wine": eb.Problem.create(scale(wine[0]), wine[1], 1.0, intercept=100.0),
-        **{f"METHOD's {name}": method_problem(name) for name in ("T1", "T2", "T3")},
+        **{name: method_problem(name) for name in ("T1", "T2", "T3")},
     }
     result = {}
     for name, problem in problems.items():

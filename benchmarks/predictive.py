@@ -1,11 +1,11 @@
-"""Two ways to predict, held against the truth: the closed-form integral over the fitted Gaussian, and the average over
-the particles, before and after polish.
+"""Compare two ways to predict: the closed-form integral over the fitted Gaussian, and the average over the particles,
+before and after polish.
 
 python benchmarks/predictive.py [--seeds 5]
 
-Figures are mean absolute errors of predicted probabilities, averaged over seeds: on breast cancer and wine against long
-NUTS runs at the training rows, on METHOD's T1 to T6 against long HMC runs at 200 new inputs (both kept in
-tests/golden). The result is written to benchmarks/results/predictive.json.
+Figures are mean absolute errors of predicted probabilities, averaged over seeds. The reference on breast cancer and
+wine is a long NUTS run at the training rows. The reference on the test problems T1 to T6 (docs/trust.md) is a long HMC
+run at 200 new inputs. Both are stored in tests/golden. The script writes benchmarks/results/predictive.json.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def errors(name: str, sampler: eb.samplers.Sampler, particles: int, seed: int) -
     """Return the mean absolute error of each way to predict."""
     problem, features, truth = case(name)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # small ensembles may not settle, and say so
+        warnings.simplefilter("ignore")  # small ensembles may not converge
         posterior = eb.run(problem, sampler, particles=particles, seed=seed)
     polished = eb.polish(problem, posterior, SWEEPS, seed=seed)
     ways = {

@@ -1,10 +1,10 @@
-"""One and two processes: what a step costs on each, and what that means for a cluster.
+"""Measure the cost of a step on one and two processes, and extrapolate to a cluster.
 
     python benchmarks/scaling.py        # writes benchmarks/results/scaling.json and docs/cluster.md
 
-Strong scaling: the same rows on one process and on two. Weak scaling: the same rows for each. Every process has one
-BLAS thread. A step is timed in its three parts: sums over the rows of a process, the all-reduce, and the decisions that
-all processes take alike (an eigendecomposition, small products). Medians; the slowest process counts.
+Strong scaling keeps the total number of rows, weak scaling the number of rows per process. Every process has one BLAS
+thread. A step has three parts: sums over the rows of a process, the all-reduce, and the small dense algebra that every
+process repeats (an eigendecomposition and small products). Figures are medians over repetitions on the slowest process.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ SIZES = {"D 256, J 600": (256, 600, 20_000), "D 64, J 200": (64, 200, 200_000)}
 REPETITIONS = 9
 CLUSTER = (1, 8, 64, 512)
 ROWS = 100_000_000
-NETWORK = 1.25e9  # bytes a second: ten gigabit Ethernet
-LATENCY = 5e-5  # seconds a message
+NETWORK = 1.25e9  # bytes per second: ten gigabit Ethernet
+LATENCY = 5e-5  # seconds per message
 
 
 def worker(D: int, J: int, rows: int, path: str) -> None:
-    """Time the parts of a step on this process's share of the rows."""
+    """Time the parts of a step on the rows of this process."""
     import enkbayes as eb
     from enkbayes.core import distributed
     from enkbayes.core.expectations import Expectation
@@ -54,7 +54,7 @@ def worker(D: int, J: int, rows: int, path: str) -> None:
         times = []
         for _ in range(REPETITIONS):
             if count > 1:
-                distributed.all_sum(np.zeros(1))  # begin together
+                distributed.all_sum(np.zeros(1))  # synchronise the processes
             started = time.perf_counter()
             work()
             times.append(time.perf_counter() - started)
@@ -64,13 +64,13 @@ def worker(D: int, J: int, rows: int, path: str) -> None:
         "step": timed(lambda: problem.moments(ensemble, Expectation(energy=False))),
         "sums": timed(lambda: mine.moments(ensemble, Expectation(energy=False))),
         "all-reduce": timed(lambda: distributed.all_sum(moments)) if count > 1 else 0.0,
-        "decisions": timed(lambda: frame_map(precision(point.force))),
+        "dense algebra": timed(lambda: frame_map(precision(point.force))),
     }
     Path(f"{path}-{number}.json").write_text(json.dumps(found))
 
 
 def measure(D: int, J: int, rows: int, count: int) -> dict[str, float]:
-    """Return the parts of a step with `rows` rows on each of `count` processes; the slowest counts."""
+    """Return the seconds of each part of a step with `rows` rows per process, for the slowest of `count` processes."""
     with tempfile.TemporaryDirectory() as folder:
         arguments = [str(HERE / "scaling.py"), "--worker", str(D), str(J), str(rows), f"{folder}/part"]
         launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(count)] if count > 1 else []
@@ -81,7 +81,7 @@ def measure(D: int, J: int, rows: int, count: int) -> dict[str, float]:
 
 
 def predicted(one: dict[str, float], rows: int, D: int, processes: int, total: int) -> dict[str, float]:
-    """Return the parts of a step with `total` rows on so many processes of a cluster.
+    """Return the seconds of each part of a step with `total` rows on `processes` processes of a cluster.
 
     A ring all-reduce sends every number twice, in 2 (p - 1) messages.
     """
@@ -90,12 +90,12 @@ def predicted(one: dict[str, float], rows: int, D: int, processes: int, total: i
     return {
         "sums": one["sums"] * total / rows / processes,
         "all-reduce": rounds * (LATENCY + traffic / processes / NETWORK),
-        "decisions": one["decisions"],
+        "dense algebra": one["dense algebra"],
     }
 
 
 def page(results: dict[str, Any]) -> str:
-    """Return the page of the documentation that these results make."""
+    """Return docs/cluster.md, rendered from the results."""
 
     def ms(*seconds: float) -> list[str]:
         return [f"{1e3 * s:,.1f}" for s in seconds]
@@ -103,10 +103,10 @@ def page(results: dict[str, Any]) -> str:
     measured, scaling, extrapolated = [], [], []
     for name, case in results["cases"].items():
         for label, run in case["runs"].items():
-            parts = ms(run["sums"], run["all-reduce"], run["decisions"], run["step"] + run["decisions"])
+            parts = ms(run["sums"], run["all-reduce"], run["dense algebra"], run["step"] + run["dense algebra"])
             measured.append([name, label, f"{run['rows']:,}", *parts])
         s = case["scaling"]
-        speeds = [f"{s[key]:.2f} times the speed" for key in ("strong", "weak", "machine")]
+        speeds = [f"{s[key]:.2f}" for key in ("strong", "weak", "machine")]
         scaling.append([name, *speeds, f"{s['weak'] / s['machine']:.2f}"])
         D, _, rows = SIZES[name]
         for p in CLUSTER:
@@ -131,9 +131,9 @@ def main() -> None:
                 {key: round(1e3 * value, 1) for key, value in runs[label].items() if key != "rows"},
                 flush=True,
             )
-        apart = runs["2, weak"]["sums"]  # every process alone with its rows, both at the same time
-        whole = {label: run["step"] + run["decisions"] for label, run in runs.items()}
-        scaling = {  # speeds in rows a second, relative to one process
+        apart = runs["2, weak"]["sums"]  # both processes compute at the same time without communicating
+        whole = {label: run["step"] + run["dense algebra"] for label, run in runs.items()}
+        scaling = {  # rows per second, relative to one process
             "strong": whole["1"] / whole["2, strong"],
             "weak": 2 * whole["1"] / whole["2, weak"],
             "machine": 2 * runs["1"]["sums"] / apart,

@@ -1,4 +1,4 @@
-"""How close ten batches of `partial_fit` come to one `fit`: mean absolute difference of predicted probabilities.
+"""Compare ten batches of `partial_fit` with one `fit`: mean absolute difference of predicted probabilities.
 
 python benchmarks/sequential.py [--orders 5]
 """
@@ -18,7 +18,7 @@ import enkbayes as eb
 
 
 def data(name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Standardised features and labels; digits are odd or even, on pixels / 16."""
+    """Return standardised features and labels; digits are odd or even, with pixels / 16."""
     if name == "digits, odd or even":
         features, labels = load_digits(return_X_y=True)
         return features / 16, labels % 2
@@ -28,7 +28,7 @@ def data(name: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def difference(name: str, order: np.ndarray) -> float:
-    """Ten batches in this order of the rows, against one fit."""
+    """Return the difference between ten batches in this order of the rows and one fit."""
     features, labels = data(name)
     whole = eb.EnsembleClassifier(random_state=0).fit(features, labels)
     parts = eb.EnsembleClassifier(random_state=0)
@@ -42,7 +42,7 @@ def main() -> None:
     parser.add_argument("--orders", type=int, default=5)
     orders = parser.parse_args().orders
     table = Table(title="ten batches against one fit, mean absolute difference of probabilities")
-    for heading in ("data", "mean over random orders", "worst of them", "rows sorted by class"):
+    for heading in ("data", "mean over random orders", "worst random order", "rows sorted by class"):
         table.add_column(heading)
     for name in track(("breast cancer", "wine", "digits, odd or even", "iris")):
         labels = data(name)[1]

@@ -1,11 +1,11 @@
-"""How two sides are compared: the features that both see, the peers in a process of their own, turns that alternate.
+"""Compare the speed of two programs: the features that both use, the process of the peers, alternating repetitions.
 
-Threads of BLAS wait for more work, and take a core, for a tenth of a second after theirs is done, and threads that were
-asleep take some milliseconds to find a core of their own; so before each turn there is a pause, and then the same work
-for a tenth of a second, not timed. Each side gets the number of BLAS threads (1 or 2) with which it is faster.
+BLAS threads spin for a tenth of a second after their work is done and occupy a core meanwhile. Sleeping threads need
+some milliseconds to find a core. So every timed repetition follows a pause and a tenth of a second of the same work
+that is not timed. Each program gets the number of BLAS threads (1 or 2) with which it is faster.
 
-Two kinds of features: "network" are rectified mixtures of 64 factors, correlated as the last layer of a network is;
-"white" are independent normal numbers, the easiest case there is for a gradient method.
+There are two kinds of features. "network" features are rectified mixtures of 64 factors, correlated like the last layer
+of a network. "white" features are independent normal numbers, the easiest case for a gradient method.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from threadpoolctl import threadpool_limits
 import enkbayes as eb
 
 PRIOR = 2.0
-PAUSE = 0.25  # seconds, for threads of the side before to go to sleep
-WARM = 0.1  # seconds of work before the work that is timed
+PAUSE = 0.25  # seconds, after which the threads of the previous program sleep
+WARM = 0.1  # seconds of untimed work before the timed work
 
 
 def logistic(features, seed: int, strength: float = 3.0):
@@ -47,7 +47,7 @@ def network(N: int, D: int, seed: int = 0):
 
 
 class Peers:
-    """The process of the peers."""
+    """The process that runs the other libraries (speed_peers.py)."""
 
     def __init__(self, python: str) -> None:
         self.python = python
@@ -57,7 +57,7 @@ class Peers:
         )
 
     def ask(self, what: str, data: Path | None = None, **settings: Any) -> dict[str, Any]:
-        """Return the answer to one request."""
+        """Send one request and return the answer."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         request = (
@@ -68,14 +68,14 @@ class Peers:
         line = self.process.stdout.readline()
         if not line:
             raise RuntimeError(
-                f"the peers ended at {what}; run `{self.process.args[0]} benchmarks/speed_peers.py` to see why"
+                f"the peers' process ended during {what}; run `{self.python} benchmarks/speed_peers.py` to see why"
             )
         answer: dict[str, Any] = json.loads(line)
         return answer
 
 
 def seconds(work: Callable[[], Any], threads: int = 1) -> float:
-    """Return how long a piece of work takes with so many BLAS threads."""
+    """Return the seconds that `work` takes with this number of BLAS threads."""
     with threadpool_limits(threads):
         started = time.perf_counter()
         work()
@@ -83,7 +83,7 @@ def seconds(work: Callable[[], Any], threads: int = 1) -> float:
 
 
 def side_by_side(sides: dict[str, Callable[[int], float]], repetitions: int) -> dict[str, Any]:
-    """Return the median of every side, each with the better number of threads; sides take turns."""
+    """Return the median time of each program with its better number of threads; the programs alternate."""
     times: dict[str, dict[int, list[float]]] = {name: {1: [], 2: []} for name in sides}
     for _ in range(repetitions):
         for name, work in sides.items():
@@ -103,12 +103,12 @@ def side_by_side(sides: dict[str, Callable[[int], float]], repetitions: int) -> 
 
 def fit(problem, sampler, particles: int) -> eb.Posterior:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # 2,300 steps of the paper's scheme do not meet its stopping rule
+        warnings.simplefilter("ignore")  # 2,300 steps of the paper's scheme do not reach its stopping rule
         return eb.run(problem, sampler, particles=particles)
 
 
 def bar(name: str, ratio: float, limit: float, details: dict[Any, Any], *, atleast: bool = False) -> dict[str, Any]:
-    """Return a row of the results, and print it."""
+    """Return one row of the results (a measured ratio and its target), and print it."""
     met = ratio >= limit if atleast else ratio <= limit
     words = f"{'at least' if atleast else 'at most'} {limit:g}"
     print(f"{name:70s} {ratio:10.4g}   {words:14s} {'met' if met else 'NOT met'}", flush=True)

@@ -1,10 +1,10 @@
-"""How fast: every bar of the project, both sides timed in one run.
+"""Measure the package against other libraries and against its own matrix products, with a target for every ratio.
 
     make bench-speed               # creates .venv-peers, runs this, writes benchmarks/results/speed.json and .png
     python benchmarks/speed.py --peers PYTHON [--only step,predict]
 
-Times stand for nothing by themselves on a shared machine; ratios of medians do, of repetitions that take turns; see
-sides.py. Peers run in an environment of their own, see speed_peers.py.
+On a shared machine a time alone means little. So all results are ratios of medians of alternating repetitions (see
+sides.py). The other libraries run in their own environment (see speed_peers.py).
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def image_scale(peers: Peers, folder: Path, repetitions: int) -> list[dict[str, 
 
 
 def first_fits(python: str, data: Path) -> dict[str, Any]:
-    """Return the seconds of the first fit of fresh processes, without their imports."""
+    """Return the median seconds of the first fit of fresh processes, not counting imports."""
     ours, theirs = [], []
     for _ in range(3):
         output = subprocess.run(
@@ -97,14 +97,14 @@ def first_fits(python: str, data: Path) -> dict[str, Any]:
 
 
 def first(data: str) -> None:
-    """Print the seconds of one fit."""
+    """Print the seconds of one fit in this process."""
     with np.load(data) as file:
         problem = eb.Problem.create(file["features"], file["labels"], PRIOR)
     print(seconds(lambda: fit(problem, eb.Equilibrium(tol=1e-3), 600), 2))
 
 
 def paper_scheme(peers: Peers, folder: Path, repetitions: int) -> list[dict[str, Any]]:
-    """The same against the paper's scheme, and both against a long run of NUTS."""
+    """N 10,000, D 256, J = 600 against the paper's scheme; a long NUTS run is the reference for both."""
     features, test = network(10_000, 256), network(500, 256, seed=9)
     labels = logistic(features, 0)
     data = saved(folder, "paper", features, labels, test)
@@ -144,8 +144,10 @@ def paper_scheme(peers: Peers, folder: Path, repetitions: int) -> list[dict[str,
 
 
 def toy(peers: Peers, folder: Path, repetitions: int) -> list[dict[str, Any]]:
-    """N 300, D 50, J = 200 against NUTS: the paper's toy, the last layer of a small network on points of the plane; and
-    independent normal features, where the posterior is much less of a Gaussian.
+    """N 300, D 50, J = 200 against NUTS, on two problems.
+
+    The paper's toy problem is the last layer of a small network on points of the plane. With independent normal
+    features the posterior is much further from Gaussian.
     """
     points, classes = make_moons(400, noise=0.2, random_state=0)
     plane = Plane(points[:300], classes[:300], points[300:], classes[300:])
@@ -194,7 +196,7 @@ def environment(peers: Peers) -> dict[str, Any]:
 
 
 def chart(rows: list[dict[str, Any]], path: Path) -> None:
-    """Draw every ratio in units of its bar: left of the line is good."""
+    """Draw every ratio in units of its target; bars left of the line meet it."""
     share = [
         row["limit"] / row["measured"] if row["bar"].startswith("at least") else row["measured"] / row["limit"]
         for row in rows
@@ -203,7 +205,7 @@ def chart(rows: list[dict[str, Any]], path: Path) -> None:
     colours = ["#0072B2" if row["met"] else "#D55E00" for row in rows]
     ax.barh(range(len(rows)), share, color=colours)
     ax.axvline(1, color="#222222", linewidth=1)
-    ax.set(xscale="log", xlabel="measured / bar (left of the line: met)", yticks=range(len(rows)))
+    ax.set(xscale="log", xlabel="measured / target (left of the line: met)", yticks=range(len(rows)))
     ax.set_yticklabels([f"{row['work']}: {row['measured']:.3g} ({row['bar']})" for row in rows], fontsize=7)
     ax.invert_yaxis()
     ax.spines[["top", "right"]].set_visible(False)
@@ -213,8 +215,10 @@ def chart(rows: list[dict[str, Any]], path: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--peers", default=".venv-peers/bin/python", help="the Python of the peers' environment")
-    parser.add_argument("--only", default=",".join(PARTS), help="parts to run")
+    parser.add_argument(
+        "--peers", default=".venv-peers/bin/python", help="Python of the environment with the other libraries"
+    )
+    parser.add_argument("--only", default=",".join(PARTS), help="comma-separated parts to run")
     parser.add_argument("--repetitions", type=int, default=7)
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--first", help=argparse.SUPPRESS)

@@ -1,4 +1,4 @@
-"""How fast, against itself: a step and its products, the time in the number of rows, predictions; see speed.py."""
+"""Measure the package against its own matrix products: one step, growth with the number of rows, predictions."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from enkbayes.core.row_logits import WIDE
 from enkbayes.solvers.relaxation import evaluate, try_step
 
 STEP_SIZES = [(10_000, 256, 600), (100_000, 64, 200), (20_000, 128, 300), (4_000, 512, 1_200), (200_000, 20, 100)]
-STEP_SIZES += [(100_000, 10, 100), (2_000, 200, 300)]  # the ends: hardly any features, hardly more rows than features
+STEP_SIZES += [(100_000, 10, 100), (2_000, 200, 300)]  # the extremes: few features, and hardly more rows than features
 STEP_BAR, PREDICT_BAR = 1.6, 1.5
 
 
 def one_step(repetitions: int) -> list[dict[str, Any]]:
-    """One step of Equilibrium with its own averages against its bare matrix products."""
+    """One step of Equilibrium with ensemble averages against its bare matrix products."""
     rows = []
     for N, D, J in STEP_SIZES:
         features = white(N, D)
         problem = eb.Problem.create(features, logistic(features, 0), PRIOR)
-        settled = fit(problem, eb.Equilibrium(tol=1e-3), J)
-        wide = replace(settled.ensemble, basis=1.3 * settled.ensemble.basis)  # so that the step is a real one
+        fitted = fit(problem, eb.Equilibrium(tol=1e-3), J)
+        wide = replace(fitted.ensemble, basis=1.3 * fitted.ensemble.basis)  # away from the equilibrium, so it must move
         for single in (True, False):
             point = evaluate(problem, wide, Expectation(energy=False), single=single)
             dtype = np.float32 if single else np.float64
@@ -38,13 +38,13 @@ def one_step(repetitions: int) -> list[dict[str, Any]]:
             sides = {
                 "step": step,
                 "products": lambda threads, work=bare: seconds(work, threads),
-                "products into kept memory": lambda threads, work=kept: seconds(work, threads),
+                "products into reused memory": lambda threads, work=kept: seconds(work, threads),
             }
             times = side_by_side(sides, repetitions)
             size = f"N {N:,}, D {D}, J {J}, {'float32' if single else 'float64'}"
             rows += [
                 bar(f"step / its {name}, {size}", times["step"]["seconds"] / times[name]["seconds"], STEP_BAR, times)
-                for name in ("products", "products into kept memory")
+                for name in ("products", "products into reused memory")
             ]
     return rows
 

@@ -1,7 +1,7 @@
-"""The other side of benchmarks/speed.py, run in an environment of its own (`make bench` creates .venv-peers).
+"""The other libraries of benchmarks/speed.py, run in their own environment (`make bench` creates .venv-peers).
 
-Reads one JSON request a line, {"do": name, "data": file, ...}, and answers with one JSON object a line. Only the fit
-itself is timed: loading, training the head that laplace-torch starts from, and compilation are not.
+The program reads one JSON request per line, {"do": name, "data": file, ...}, and answers with one JSON object per line.
+It times only the fit, not loading, compilation, or training the head that laplace-torch starts from.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ def laplace_torch(features, labels, prior, batch, threads):
     model = torch.nn.Sequential(torch.nn.Identity(), head)
     x, y = torch.as_tensor(features, dtype=torch.float32), torch.as_tensor(labels)
     loader = DataLoader(TensorDataset(x, y), batch_size=batch or len(y))
-    law = Laplace(
+    approximation = Laplace(
         model, "classification", subset_of_weights="last_layer", hessian_structure="full", prior_precision=1 / prior
     )
     started = time.perf_counter()
-    law.fit(loader)
+    approximation.fit(loader)
     return {"seconds": time.perf_counter() - started}
 
 
@@ -55,9 +55,9 @@ def logistic_regression(features, labels, prior, threads):
 
 
 def nuts(features, labels, prior, *, warmup, draws, chains, method, whitened, test):
-    """Return seconds after compilation and, for rows `test`, mean probabilities and variances of the logits.
+    """Return the seconds after compilation and, for the rows `test`, mean probabilities and variances of the logits.
 
-    `whitened` samples in the coordinates of the curvature at the most probable weights, found here with scipy.
+    `whitened` samples in coordinates that are whitened by the curvature at the MAP estimate.
     """
     import jax
 
@@ -117,7 +117,7 @@ def _laplace(features, labels, prior):
 
 
 def versions():
-    """Return what the peers are."""
+    """Return the versions of the libraries."""
     from importlib import metadata
 
     return {name: metadata.version(name) for name in ("laplace-torch", "torch", "scikit-learn", "numpyro", "jax")}

@@ -1,9 +1,9 @@
-"""The step-control study: 1,000 random problems, from the prior, and METHOD's hard ones.
+"""Measure how reliably the samplers converge from the prior, on 1,000 random problems and a skewed one.
 
     python benchmarks/step_control.py [--problems 1000] [--out benchmarks/results/step_control.json]
 
-Problems: D 1-30, N 1-500, feature scale 10^U(-2, 1.5), prior variance 10^U(-2, 3), 30 % separable, J = D+2 ... D+60.
-A fixed tau = 0.8 (no acceleration, no blending) stands beside the adaptive samplers to show what they are for.
+Problems have D 1-30, N 1-500, feature scale 10^U(-2, 1.5) and prior variance 10^U(-2, 3); 30 % are separable, and
+J = D+2 ... D+60. The sampler with fixed tau = 0.8 (no acceleration, no blending) shows what step control contributes.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def skewed_problem() -> tuple[eb.Problem, int]:
 
 
 def outcome(problem: eb.Problem, J: int, sampler: eb.samplers.Sampler) -> dict[str, float]:
-    """Run a sampler from the prior; warnings about convergence are what is counted here."""
+    """Run a sampler from the prior without warnings; convergence is part of the outcome."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         posterior = eb.run(problem, sampler, particles=J)
@@ -127,7 +127,7 @@ def main() -> None:
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     document = {"environment": environment, "two classes": results, "softmax": softmax, "skewed features": skewed}
     arguments.out.write_text(json.dumps(document, indent=2) + "\n")
-    console.print(f"written to {arguments.out}")
+    console.print(f"wrote {arguments.out}")
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""Rows that do not fit into memory: peak memory of a fit from a file, and its answer against that of rows in memory.
+"""Measure the peak memory of a fit that streams rows from a file, and compare its result with a fit in memory.
 
     python benchmarks/streaming.py       # 1e7 rows x 64 features, 2.4 GB in float32; writes results/streaming.json
     python benchmarks/streaming.py --rows 1000000 --format npz
 
-The rows are generated in pieces into a temporary folder, and each fit is a process of its own, so that its peak of
-resident memory is its own. The difference of the two answers is that of means and standard deviations in units of the
-posterior standard deviations. BLAS has one thread unless OMP_NUM_THREADS says otherwise.
+The script generates the rows in chunks into a temporary folder. Each fit runs in its own process, so that its peak
+resident memory can be measured. The difference of the results is that of means and standard deviations, in posterior
+standard deviations. BLAS has one thread unless OMP_NUM_THREADS is set.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ import enkbayes as eb
 from enkbayes.core.streams import NpyRows, NpzRows, stream
 
 RESULTS = Path(__file__).parent / "results" / "streaming.json"
-PIECE = 65_536
+CHUNK = 65_536
 SAMPLERS = {"mean-field": eb.MeanField(), "equilibrium": eb.Equilibrium()}
 
 
 def generate(folder: Path, rows: int, features: int, form: str) -> None:
-    """Write X (rows, features) in float32 and labels y piece by piece."""
+    """Write X (rows, features) in float32 and labels y in chunks."""
     rng = np.random.default_rng(0)
     truth = rng.standard_normal(features) / np.sqrt(features) * 2
     labels = np.empty(rows, dtype=np.int8)
@@ -44,8 +44,8 @@ def generate(folder: Path, rows: int, features: int, form: str) -> None:
 
     def write(file) -> None:
         write_array_header_1_0(file, header)
-        for begin in range(0, rows, PIECE):
-            x = rng.standard_normal((min(PIECE, rows - begin), features), dtype=np.float32)
+        for begin in range(0, rows, CHUNK):
+            x = rng.standard_normal((min(CHUNK, rows - begin), features), dtype=np.float32)
             labels[begin : begin + len(x)] = rng.random(len(x)) < 1 / (1 + np.exp(-(x @ truth)))
             file.write(x.tobytes())
 
@@ -59,7 +59,7 @@ def generate(folder: Path, rows: int, features: int, form: str) -> None:
 
 
 def fit(folder: Path, form: str, where: str, sampler: str) -> dict[str, object]:
-    """Fit from the file or from memory, save the answer, and return what it took."""
+    """Fit from the file or from memory, save the result, and return memory, time and steps."""
     started, cpu = time.perf_counter(), time.process_time()
     if where == "memory":
         if form == "npz":
@@ -85,7 +85,7 @@ def fit(folder: Path, form: str, where: str, sampler: str) -> dict[str, object]:
 
 
 def environment() -> dict[str, object]:
-    """Return what the figures depend on."""
+    """Return the hardware and versions that the figures depend on."""
     lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
     models = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
     return {
@@ -99,7 +99,7 @@ def environment() -> dict[str, object]:
 
 
 def study(arguments: argparse.Namespace, folder: Path) -> dict[str, object]:
-    """Generate the rows, fit twice, and compare."""
+    """Generate the rows, fit from the file and from memory, and compare."""
     generate(folder, arguments.rows, arguments.features, arguments.format)
     found: dict[str, object] = {
         "rows": arguments.rows,

@@ -45,7 +45,7 @@ def test_the_page_of_usefulness_is_made_of_the_results():
 
 
 def test_a_ring_sends_less_of_each_number_the_more_processes_there_are():
-    one = {"sums": 1.0, "decisions": 0.1}
+    one = {"sums": 1.0, "dense algebra": 0.1}
     parts = [scaling.predicted(one, 1_000, 100, p, 64_000) for p in (1, 2, 64)]
     assert [part["sums"] for part in parts] == [64.0, 32.0, 1.0]
     assert parts[0]["all-reduce"] == 0

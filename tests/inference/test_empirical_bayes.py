@@ -202,7 +202,7 @@ def test_held_out_loss_is_close_to_the_best_of_a_grid(name):
         warnings.simplefilter("ignore")
         result = study.study(X, y, splits=2, grid=10.0 ** np.arange(-4, 5, 2), variants=False)
     assert result["ratio"] < 1.05
-    assert result["settled"] == 1
+    assert result["converged"] == 1
 
 
 def test_wine_is_tuned_like_its_binary_halves_would_be():

@@ -1,0 +1,85 @@
+"""Links, files and names in the documentation exist."""
+
+import ast
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+import enkbayes as eb
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "src/enkbayes"
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
+COMING = {"eb.assess", "eb.CheckpointWriter"}
+
+
+def name(path):
+    return path.relative_to(ROOT).as_posix()
+
+
+def anchors(page):
+    """Return the anchors that Markdown makes of the headings of a page."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def current(page):
+    """Return a page without the tables of the changelog, which name what no longer exists."""
+    text = page.read_text(encoding="utf-8")
+    return re.sub(r"^\|.*\n", "", text, flags=re.MULTILINE) if page.name == "CHANGELOG.md" else text
+
+
+def defined(path, dotted):
+    """Tell whether a file of Python defines a name, or a class of it a method."""
+    nodes = ast.parse(path.read_text(encoding="utf-8")).body
+    for part in dotted.split("."):
+        found = [node for node in nodes if getattr(node, "name", None) == part]
+        if not found:
+            return False
+        nodes = found[0].body
+    return True
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
+        if not target.startswith("http"):
+            file, _, anchor = target.partition("#")
+            there = page.parent / file if file else page
+            assert there.exists(), target
+            assert not anchor or anchor in anchors(there), target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_files_that_are_named_exist(page):
+    for word in re.findall(r"`([\w./-]+/[\w.-]+\.(?:py|md|json|jinja))`", current(page)):
+        assert any((folder / word).exists() for folder in (ROOT, PACKAGE, page.parent)), word
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_names_that_are_used_exist(page):
+    text = current(page)
+    for word in set(re.findall(r"\beb\.[A-Za-z_]\w*", text)) - COMING:
+        assert hasattr(eb, word.removeprefix("eb.")), word
+    for module, names in re.findall(r"^from (enkbayes[\w.]*) import ([\w, ]+)", text, re.MULTILINE):
+        for each in names.split(","):
+            importable(f"{module}.{each.strip()}")
+    for word in re.findall(r"`(enkbayes(?:\.\w+)+)`", text):
+        importable(word)
+
+
+def importable(dotted):
+    """Import a module, or the module in front of a name and then the name."""
+    module, _, last = dotted.rpartition(".")
+    if not hasattr(importlib.import_module(module), last):
+        importlib.import_module(dotted)
+
+
+def test_the_map_of_equations_names_what_the_files_define():
+    text = (ROOT / "docs/equations.md").read_text(encoding="utf-8")
+    found = re.findall(r"`([\w.]+)` in `([\w/]+\.py)`", text)
+    assert len(found) > 15
+    for dotted, path in found:
+        assert defined(PACKAGE / path, dotted), f"{dotted} in {path}"
