@@ -34,6 +34,7 @@ ALLOWED = (
     r"tests/laws",  # a law there is a property that every sampler and likelihood must have
     r"laws? of (large numbers|total variance|total expectation)",
     r"power laws?",
+    r"\"METHOD\"",  # the placeholder of a command's option
 )
 """Legitimate uses, removed from a text before it is checked."""
 

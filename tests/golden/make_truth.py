@@ -1,4 +1,4 @@
-"""Regenerate the truth on METHOD's problems: long runs of Hamiltonian Monte Carlo, written out here.
+"""Regenerate the reference results on the test problems T1 to T6 by long runs of Hamiltonian Monte Carlo.
 
     python tests/golden/make_truth.py          some minutes
 
@@ -28,7 +28,7 @@ Vector = np.ndarray[Any, Any]
 
 
 def inputs(name: str) -> Vector:
-    """200 new inputs: half of them from the law of the features, half three times as far."""
+    """Return 200 new inputs: half from the distribution of the features, half three times as far from 0."""
     rng = np.random.default_rng(100)
     if name == "T5":
         features = np.maximum(rng.standard_normal((200, 8)) @ rng.standard_normal((8, 50)) * 2, 0)
