@@ -32,7 +32,7 @@ def current(page):
 
 
 def defined(path, dotted):
-    """Tell whether a file of Python defines a name, or a class of it a method."""
+    """Return whether a Python file defines a name; `Class.method` names a method."""
     nodes = ast.parse(path.read_text(encoding="utf-8")).body
     for part in dotted.split("."):
         found = [node for node in nodes if getattr(node, "name", None) == part]
@@ -68,6 +68,12 @@ def test_names_that_are_used_exist(page):
             importable(f"{module}.{each.strip()}")
     for word in re.findall(r"`(enkbayes(?:\.\w+)+)`", text):
         importable(word)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_python_on_a_page_is_python(page):
+    for part in page.read_text(encoding="utf-8").split("```python\n")[1:]:
+        ast.parse(part.split("```")[0], filename=page.name)
 
 
 def importable(dotted):
