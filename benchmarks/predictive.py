@@ -24,6 +24,7 @@ from rich.progress import track
 from rich.table import Table
 
 import enkbayes as eb
+from enkbayes.samplers import Sampler
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
@@ -47,7 +48,7 @@ def case(name: str) -> tuple[eb.Problem, np.ndarray, np.ndarray]:
     return method_problem(name), inputs(name), np.load(ROOT / f"tests/golden/truth_{name}.npz")["proba"][:, None]
 
 
-def errors(name: str, sampler: eb.samplers.Sampler, particles: int, seed: int) -> dict[str, float]:
+def errors(name: str, sampler: Sampler, particles: int, seed: int) -> dict[str, float]:
     """Return the mean absolute error of each way to predict."""
     problem, features, truth = case(name)
     with warnings.catch_warnings():

@@ -22,6 +22,7 @@ from rich.table import Table
 from scipy.special import expit
 
 import enkbayes as eb
+from enkbayes.samplers import Sampler
 
 SAMPLERS = {
     "MeanField": eb.MeanField(tol=1e-5, max_steps=200),
@@ -62,7 +63,7 @@ def skewed_problem() -> tuple[eb.Problem, int]:
     return eb.Problem.create(features, labels, 100.0, intercept=100.0), 200
 
 
-def outcome(problem: eb.Problem, J: int, sampler: eb.samplers.Sampler) -> dict[str, float]:
+def outcome(problem: eb.Problem, J: int, sampler: Sampler) -> dict[str, float]:
     """Run a sampler from the prior without warnings; convergence is part of the outcome."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

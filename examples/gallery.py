@@ -28,6 +28,7 @@ from sklearn.preprocessing import StandardScaler
 
 import enkbayes as eb
 from enkbayes.evaluation import metrics, plots
+from enkbayes.samplers import Sampler
 
 Array = np.ndarray
 
@@ -49,7 +50,7 @@ SMALL = Size(resolution=40, digits=100, repeats=2, particles=(50, 100), trotter_
 class Plane:
     """Points of the plane, and two fits of 40 random ReLU features of them: a point estimate and a posterior."""
 
-    def __init__(self, points: Array, labels: Array, sampler: eb.samplers.Sampler) -> None:
+    def __init__(self, points: Array, labels: Array, sampler: Sampler) -> None:
         self.points, self.labels = points, labels
         rng = np.random.default_rng(0)
         self.weights, self.bias = rng.standard_normal((2, 40)), rng.uniform(-2, 2, 40)
@@ -81,7 +82,7 @@ class Table:
     posterior: eb.Posterior
 
     @classmethod
-    def fit(cls, train: Array, test: Array, d: Array, labels: Array, sampler: eb.samplers.Sampler) -> Table:
+    def fit(cls, train: Array, test: Array, d: Array, labels: Array, sampler: Sampler) -> Table:
         """Return the fits, with prior N(0, 1) for the weights and N(0, 10) for the intercepts."""
         point = LogisticRegression(C=1e4, max_iter=10_000).fit(train, d).predict_proba(test)
         problem = eb.Problem.create(train, d, 1.0, intercept=10.0)
@@ -198,7 +199,7 @@ def sweep_panel(ax: Axes, size: Size) -> None:
 
 
 @cache
-def sweep(sampler: eb.samplers.Sampler, size: Size) -> list[list[float]]:
+def sweep(sampler: Sampler, size: Size) -> list[list[float]]:
     """Return the distance of predictions of J particles from those of infinitely many, for every J and seed."""
     table = cancer()
     limit = eb.run(table.problem, eb.MeanField()).predict_proba(table.test)

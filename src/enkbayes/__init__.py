@@ -8,33 +8,30 @@ from enkbayes.core.gaussian import Gaussian
 from enkbayes.core.likelihoods import Bernoulli, Categorical, Normal
 from enkbayes.core.posterior import Info, Posterior, Uncertainty
 from enkbayes.core.problem import Problem
-from enkbayes.inference.advice import Advice, advise
-from enkbayes.inference.evidence import Evidence, log_evidence
-from enkbayes.inference.polish import polish
-from enkbayes.inference.reduction import reduce_to_data
-from enkbayes.samplers import (
-    Equilibrium,
-    Homotopy,
-    MeanField,
-    State,
-    StochasticSampler,
-    TamedHomotopy,
-    TrotterSampler,
-)
-from enkbayes.samplers.run import iterate, run
 
 if TYPE_CHECKING:
     from enkbayes.estimators.artefacts import load, save
     from enkbayes.estimators.classifier import EnsembleClassifier
-    from enkbayes.inference.empirical_bayes import tune_prior
-
-_LAZY = {
-    "EnsembleClassifier": "enkbayes.estimators.classifier",
-    "load": "enkbayes.estimators.artefacts",
-    "save": "enkbayes.estimators.artefacts",
-    "tune_prior": "enkbayes.inference.empirical_bayes",
-}
-"""Names whose modules import scikit-learn or safetensors: loaded at first use, so that the import stays light."""
+    from enkbayes.inference import (
+        Advice,
+        Evidence,
+        advise,
+        assess,
+        log_evidence,
+        polish,
+        reduce_to_data,
+        tune_prior,
+    )
+    from enkbayes.samplers import (
+        Equilibrium,
+        Homotopy,
+        MeanField,
+        State,
+        StochasticSampler,
+        TamedHomotopy,
+        TrotterSampler,
+    )
+    from enkbayes.samplers.run import iterate, run
 
 __all__ = [
     "Advice",
@@ -58,6 +55,7 @@ __all__ = [
     "Uncertainty",
     "__version__",
     "advise",
+    "assess",
     "iterate",
     "load",
     "log_evidence",
@@ -68,13 +66,30 @@ __all__ = [
     "tune_prior",
 ]
 
+_ON_FIRST_USE = {
+    "EnsembleClassifier": "enkbayes.estimators.classifier",
+    "load": "enkbayes.estimators.artefacts",
+    "save": "enkbayes.estimators.artefacts",
+    "iterate": "enkbayes.samplers.run",
+    "run": "enkbayes.samplers.run",
+    **dict.fromkeys(
+        ("Advice", "Evidence", "advise", "assess", "log_evidence", "polish", "reduce_to_data", "tune_prior"),
+        "enkbayes.inference",
+    ),
+    **dict.fromkeys(
+        ("Equilibrium", "Homotopy", "MeanField", "State", "StochasticSampler", "TamedHomotopy", "TrotterSampler"),
+        "enkbayes.samplers",
+    ),
+}
+"""Where the names beyond core live. Their modules are loaded on first use, which keeps the import light."""
+
 
 def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
+    if name not in _ON_FIRST_USE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(_LAZY[name]), name)
+    return getattr(import_module(_ON_FIRST_USE[name]), name)
 
 
 def __dir__() -> list[str]:

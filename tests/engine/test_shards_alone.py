@@ -6,7 +6,7 @@ import pytest
 import enkbayes as eb
 from enkbayes.core import distributed, streams
 from enkbayes.engine import processes
-from enkbayes.inference.polish import polish
+from enkbayes.inference.polishing import polish
 
 rng = np.random.default_rng(3)
 X = rng.standard_normal((90, 3))

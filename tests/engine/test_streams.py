@@ -49,7 +49,7 @@ def test_fewer_particles_than_parameters_and_the_map():
 
 def test_trust_needs_no_more_than_pieces():
     whole, pieces = eb.Problem.create(FEATURES, LABELS), stream(Pieces(LABELS))
-    one, two = (eb.run(problem).trust(problem) for problem in (whole, pieces))
+    one, two = (eb.assess(problem, eb.run(problem)) for problem in (whole, pieces))
     assert one.verdict == two.verdict
     assert one.data_rank == two.data_rank == 5
     assert one.shift == pytest.approx(two.shift, abs=1e-6)

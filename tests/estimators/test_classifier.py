@@ -1,5 +1,6 @@
 """EnsembleClassifier in the company it keeps: pipelines, searches, frames, sparse matrices, batches."""
 
+import copy
 import pickle
 import warnings
 
@@ -132,10 +133,10 @@ def test_clone_pickle_and_set_params(wine):
     clf = EnsembleClassifier(eb.Equilibrium(tol=1e-5), particles=60, random_state=0).fit(X, y)
     again = pickle.loads(pickle.dumps(clf))
     np.testing.assert_array_equal(again.predict_proba(X), clf.predict_proba(X))
-    copy = clone(clf).set_params(particles=70)
-    assert copy.sampler == clf.sampler
-    assert not hasattr(copy, "posterior_")
-    assert copy.fit(X, y).posterior_.theta.shape == (70, 42)
+    other = clone(clf).set_params(particles=70)
+    assert other.sampler == clf.sampler
+    assert not hasattr(other, "posterior_")
+    assert other.fit(X, y).posterior_.theta.shape == (70, 42)
 
 
 @pytest.mark.parametrize("name", ["equilibrium", "homotopy", "mean-field", "trotter", "tamed-homotopy", "stochastic"])
@@ -327,3 +328,27 @@ def test_prior_mean_may_bring_the_intercept(wine):
     np.testing.assert_array_equal(clf.problem_.prior.mean, np.repeat(mean[:, 0], 3))
     with pytest.raises(ValueError, match="prior_mean has shape"):
         EnsembleClassifier(prior_mean=mean, fit_intercept=False).fit(X, y)
+
+
+def test_the_problem_refers_to_the_data_without_a_copy(wine):
+    X, y = wine
+    clf = EnsembleClassifier(random_state=0).fit(X, y)
+    assert np.shares_memory(clf.problem_.model.features, X)
+    assert clf.problem_.dim == 14 * 3
+
+
+def test_partial_fit_keeps_the_last_batch(wine):
+    X, y = wine
+    clf = EnsembleClassifier(random_state=0).partial_fit(X[::2], y[::2]).partial_fit(X[1::2], y[1::2])
+    assert clf.problem_.size == len(X[1::2])
+    assert not clf.problem_.prior.diagonal  # the posterior of the first batch
+
+
+def test_pickles_and_files_leave_the_problem_out(wine, tmp_path):
+    X, y = wine
+    clf = EnsembleClassifier(random_state=0).fit(X, y)
+    clf.save(tmp_path / "wine.safetensors")
+    for again in (pickle.loads(pickle.dumps(clf)), copy.deepcopy(clf), eb.load(tmp_path / "wine.safetensors")):
+        assert not hasattr(again, "problem_")
+        assert np.array_equal(again.predict_proba(X), clf.predict_proba(X))
+    assert hasattr(clf, "problem_")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import enkbayes as eb
-from enkbayes.inference.leave_one_out import cavity, leave_one_out
+from enkbayes.inference.leave_one_out import cavity, leave_one_out_losses
 
 SPREADS = (0.03, 0.3, 3.0)
 
@@ -43,7 +43,7 @@ def test_nearly_equals_fits_without_the_row(classes):
     for variance in SPREADS:
         task = problem(classes, size=40, variance=variance)
         posterior = fit(task)
-        left_out, losses = really_left_out(task), leave_one_out(task, posterior.ensemble)
+        left_out, losses = really_left_out(task), leave_one_out_losses(task, posterior.ensemble)
         seen = own_losses(posterior, task)
         assert np.linalg.norm(losses - left_out) < 0.15 * np.linalg.norm(seen - left_out)
         exact.append(left_out.mean())
@@ -73,7 +73,7 @@ def test_a_row_that_would_take_more_than_there_is_leaves_a_finite_cavity():
 
 def test_a_row_without_features_is_predicted_as_before():
     task = eb.Problem.create(np.asarray([[0.0, 0.0], [1.0, 2.0], [3.0, 1.0]]), [0, 1, 2])
-    np.testing.assert_allclose(leave_one_out(task, fit(task).ensemble)[0], np.log(3), rtol=1e-6)
+    np.testing.assert_allclose(leave_one_out_losses(task, fit(task).ensemble)[0], np.log(3), rtol=1e-6)
 
 
 @pytest.mark.parametrize("classes", [2, 3])
@@ -81,7 +81,7 @@ def test_a_row_of_weight_zero_is_predicted_as_any_new_row(classes):
     weights = np.repeat([1.0, 0.0], 40)
     task = problem(classes, weights=weights)
     posterior = fit(task)
-    losses = leave_one_out(task, posterior.ensemble)
+    losses = leave_one_out_losses(task, posterior.ensemble)
     np.testing.assert_allclose(losses[40:], own_losses(posterior, task)[40:], rtol=1e-3)
     assert np.mean(losses[:40] > own_losses(posterior, task)[:40]) > 0.9
 
@@ -94,21 +94,21 @@ def test_a_weight_is_that_many_rows(classes):
     rest = task.subset(np.delete(np.arange(40), 7))
     expected = own_losses(fit(rest), task.subset(np.asarray([7])))
     posterior = fit(task)
-    got, seen = leave_one_out(task, posterior.ensemble)[7], own_losses(posterior, task)[7]
+    got, seen = leave_one_out_losses(task, posterior.ensemble)[7], own_losses(posterior, task)[7]
     assert abs(got - expected[0]) < 0.25 * abs(seen - expected[0])
 
 
 def test_chunks_do_not_matter(monkeypatch):
     task = problem(3, size=150)
     ensemble = fit(task).ensemble
-    whole = leave_one_out(task, ensemble)
+    whole = leave_one_out_losses(task, ensemble)
     monkeypatch.setattr("enkbayes.inference.leave_one_out.CHUNK", 1)
-    np.testing.assert_allclose(leave_one_out(task, ensemble), whole, rtol=1e-9)
+    np.testing.assert_allclose(leave_one_out_losses(task, ensemble), whole, rtol=1e-9)
 
 
 def test_a_structured_covariance_will_do():
     task = problem(3, size=60, dim=10)
     full, structured = fit(task), eb.run(task, eb.MeanField(rank=8), particles=50)
     assert structured.ensemble.complement is not None
-    a, b = (leave_one_out(task, posterior.fitted) for posterior in (full, structured))
+    a, b = (leave_one_out_losses(task, posterior.fitted) for posterior in (full, structured))
     np.testing.assert_allclose(a.mean(), b.mean(), rtol=0.05)

@@ -222,10 +222,10 @@ def test_a_law_with_complement_survives_the_disk(softmax, tmp_path):
 def test_trust_and_polish_take_a_structured_covariance(binary):
     problem, features = binary
     posterior = law(problem, 10, particles=30)
-    figures = posterior.trust(problem)
+    figures = eb.assess(problem, posterior)
     full = eb.run(problem, eb.MeanField(), particles=30)
     assert figures.spanned == figures.parameters == 61
-    assert figures.informed == pytest.approx(full.trust(problem).informed, rel=0.05)
+    assert figures.informed == pytest.approx(eb.assess(problem, full).informed, rel=0.05)
     polished = eb.polish(problem, posterior, 5)
     assert polished.theta.shape == (30, 61)
     assert polished.predict_proba(features).shape == (300, 2)

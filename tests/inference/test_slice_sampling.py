@@ -6,7 +6,7 @@ from scipy.special import expit
 
 import enkbayes as eb
 from enkbayes.inference.importance import log_ratio, log_weights
-from enkbayes.inference.polish import elliptical_slice_sweeps
+from enkbayes.inference.slice_sampling import elliptical_slice_sweeps
 from oracles.problems import method_problem
 
 CHAINS = 20_000

@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 import enkbayes as eb
+from enkbayes import samplers
+from enkbayes.core import expectations, likelihoods
 from laws.cases import LIKELIHOODS, PAIRS, SAMPLERS, final, full_prior, make, raw_data
 
 pairs = pytest.mark.parametrize(("sampler", "likelihood"), PAIRS)
@@ -15,7 +17,7 @@ def start(problem, J=20):
 
 def test_every_sampler_and_likelihood_is_under_the_laws():
     covered = {type(x).__name__ for x in (*SAMPLERS.values(), *LIKELIHOODS.values())}
-    public = set(eb.samplers.__all__) | set(eb.core.likelihoods.__all__)
+    public = set(samplers.__all__) | set(likelihoods.__all__)
     assert covered == public - {"State", "Sampler", "Informed", "Likelihood", "BY_NAME", "FROM_PRIOR"}
 
 
@@ -62,7 +64,7 @@ def test_shards_add_up(likelihood):
     prior = full_prior(likelihood)
     problem = make(likelihood, features, labels, prior)
     ensemble = eb.AffineEnsemble.factor(start(problem))
-    for expectation in (eb.expectations.empirical, eb.expectations.closure):
+    for expectation in (expectations.empirical, expectations.closure):
         whole = problem.moments(ensemble, expectation)
         parts = [problem.subset(np.arange(a, 40, 3)).moments(ensemble, expectation) for a in range(3)]
         total = parts[0] + parts[1] + parts[2]

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import enkbayes as eb
+from enkbayes.core import expectations
 from enkbayes.core.ensemble import AffineEnsemble
 from enkbayes.samplers.equilibrium import frozen_flow
 from enkbayes.samplers.homotopy import assimilate
@@ -112,7 +113,7 @@ def test_exact_flows_are_the_dense_ones():
     assert stepped.mean == pytest.approx(mean, abs=1e-12)
     assert stepped.cov == pytest.approx(cov, abs=1e-12)
     mean, cov = paper.unsplit_step(theta, features.T, labels, prior.mean, prior.dense_cov, 0.3)
-    stepped = frozen_flow(ensemble, evaluate(problem, ensemble, eb.expectations.empirical), 0.3)
+    stepped = frozen_flow(ensemble, evaluate(problem, ensemble, expectations.empirical), 0.3)
     assert stepped.mean == pytest.approx(mean, abs=1e-12)
     assert stepped.cov == pytest.approx(cov, abs=1e-12)
 

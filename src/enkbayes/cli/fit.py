@@ -60,6 +60,7 @@ def fit(
     """
     from enkbayes.estimators.classifier import EnsembleClassifier
     from enkbayes.inference.trust import BAD
+    from enkbayes.storage.records import to_json
 
     begin = time.perf_counter()
     with together(checkpoint) as processes:
@@ -87,7 +88,7 @@ def fit(
             checkpoint.unlink(missing_ok=True)
     if processes.leads:
         facts = _facts(classifier, data.preprocessing, data.table.rows) | {
-            "trust": trust.to_json() | {"sentence": trust.sentence},
+            "trust": to_json(trust) | {"sentence": trust.sentence},
             "seconds": time.perf_counter() - begin,
             "file": str(out),
         }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -15,10 +15,6 @@ from enkbayes.core.likelihoods import Likelihood
 from enkbayes.core.likelihoods.many_classes import VERY_MANY, predictive
 from enkbayes.core.linear_map import LinearMap
 from enkbayes.engine.arrays import Array, all_finite, anchor, floating, namespace, row_slices, symmetric
-
-if TYPE_CHECKING:
-    from enkbayes.core.problem import Problem
-    from enkbayes.inference.trust import Trust
 
 CHUNK = 4096
 
@@ -219,19 +215,6 @@ class Posterior:
         epistemic = xp.maximum(total - aleatoric, xp.zeros_like(total))  # not negative but for round-off
         return Uncertainty(aleatoric + epistemic, aleatoric, epistemic, xp.max(self.predict_proba(features), axis=-1))
 
-    def trust(self, problem: Problem, *, seed: int = 0) -> Trust:
-        """Return how far to trust this posterior of a problem: a verdict, what to do, and the figures behind them.
-
-        >>> import enkbayes as eb
-        >>> features = np.random.default_rng(0).standard_normal((200, 2))
-        >>> problem = eb.Problem.create(features, features[:, 0] + features[:, 1] ** 2 > 0.5)
-        >>> eb.run(problem).trust(problem).verdict
-        'good'
-        """
-        from enkbayes.inference.trust import assess
-
-        return assess(problem, self, seed=seed)
-
     def to_arviz(self, feature_names: Sequence[str] | None = None) -> Any:
         """Return the particles for ArviZ: one chain of J draws of `theta`, an InferenceData (ArviZ 0.x) or a DataTree
         (1.x).
@@ -246,7 +229,7 @@ class Posterior:
         >>> theta.dims, theta.feature.values.tolist()
         (('chain', 'draw', 'feature'), ['length', 'width', 'intercept'])
         """
-        from enkbayes.core.exports import to_arviz
+        from enkbayes.core.arviz import to_arviz
 
         return to_arviz(self.theta, self.map, self.classes, feature_names)
 

@@ -2,37 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import warnings
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from enkbayes.core.distributed import classes_of, create
 from enkbayes.core.labels import announced
-from enkbayes.core.posterior import Uncertainty
+from enkbayes.core.posterior import Posterior, Uncertainty
+from enkbayes.core.problem import Problem
 from enkbayes.engine.processes import first, told
-from enkbayes.estimators.aftercare import Aftercare
-from enkbayes.estimators.fitting import Array, Fitting
-from enkbayes.inference.empirical_bayes import Tuning
-from enkbayes.inference.priors import is_auto
-from enkbayes.samplers import MeanField, Sampler
+from enkbayes.inference.calibration import Calibration, calibrate
+from enkbayes.inference.empirical_bayes import Tuning, tune_prior, with_variances
+from enkbayes.inference.evidence import Evidence, log_evidence
+from enkbayes.inference.polishing import polish
+from enkbayes.inference.priors import chosen_precision, groups_to_choose, is_auto, weight_and_intercept_priors
+from enkbayes.inference.trust import Trust, assess
+from enkbayes.samplers import BY_NAME, FROM_PRIOR, MeanField, Sampler
+from enkbayes.samplers.run import run
+from enkbayes.solvers.map_estimate import map_estimate
 from enkbayes.storage.checkpoints import Checkpoint
 from enkbayes.storage.fingerprint import fingerprint
 from enkbayes.storage.header import Artefact
 from enkbayes.storage.model_files import write
 
+Array = np.ndarray[Any, Any]
 FLOATS = (np.float64, np.float32)
 
 
-class EnsembleClassifier(Fitting, Aftercare, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """Bayesian logistic regression: one logit for two classes, softmax for more, with an ensemble for the posterior.
+def at_least_two(classes: Array) -> Array:
+    """Return the classes, or raise an error if there is nothing to tell apart."""
+    if len(classes) < 2:
+        raise ValueError(f"labels have only one class, {classes[0]}; expected two or more classes")
+    return classes
 
-    Scale the features first (`StandardScaler` in a pipeline): the prior has the same width for each of them.
+
+class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Bayesian logistic regression whose posterior is an ensemble: one logit for two classes, softmax for more.
+
+    Scale the features first (`StandardScaler` in a pipeline), because the prior has the same width for each of them.
 
     Parameters
     ----------
@@ -40,56 +55,59 @@ class EnsembleClassifier(Fitting, Aftercare, ClassifierMixin, BaseEstimator):  #
         "equilibrium", "homotopy", "mean-field", "trotter", "tamed-homotopy", "stochastic", or a sampler object such as
         `Equilibrium(tol=1e-8)`.
     particles : int
-        J, the size of the ensemble. With "equilibrium" and "mean-field" any number will do; the other samplers need
-        more particles than parameters (features x classes).
+        J, the size of the ensemble. "equilibrium" and "mean-field" work with any number; the other samplers need more
+        particles than parameters (features x classes).
     prior_precision : float, array (D,), array (D, D) or "auto"
-        Inverse variance of the weights' Gaussian prior: one number, one for each feature, or the inverse covariance
-        between features. With prior_mean=0 the most probable weights are those of `LogisticRegression(C=1 /
-        prior_precision)`, up to the intercept's weak prior. "auto" chooses the number under which the data are most
-        probable (`partial_fit`: on the first batch); `prior_precision_` tells which, `tuning_` how.
+        Inverse variance of the Gaussian prior of the weights: one number, one number for each feature, or the inverse
+        covariance between features. With prior_mean=0 the most probable weights are those of
+        `LogisticRegression(C=1 / prior_precision)`, up to the weak prior of the intercept. "auto" chooses the number
+        that maximises the evidence (`partial_fit`: on the first batch); see `prior_precision_` and `tuning_`.
     prior_mean : float, array (D,) or array (D, K)
-        Mean of the weights' prior. With a row more, (D + 1,) or (D + 1, K), the last one is the intercept's.
+        Mean of the prior of the weights. An array with one more row, (D + 1,) or (D + 1, K), also holds the mean of
+        the intercept, in its last row.
     fit_intercept : bool
         Whether each logit has a constant term.
     random_state : int, RandomState or None
-        Of the initial ensemble, and of the noise of the stochastic sampler.
+        Seed of the initial ensemble, of the noise of the stochastic sampler, and of `polish`.
     warm_start : bool
-        Start `fit` from the particles of the fit before when shape and classes agree. The answer of a sampler that
-        converges is the same up to its tolerance, and comes in fewer steps. Homotopies start from the prior and refuse.
+        Start `fit` from the particles of the previous fit when shape and classes agree. A sampler that converges gives
+        the same answer up to its tolerance, in fewer steps. Homotopies start from the prior and raise an error.
     intercept_precision : float or "auto"
-        Inverse variance of the intercept's own prior, weak by default (standard deviation 10), also when that of the
-        weights is chosen: from a single number its prior's width can hardly be learnt, and nothing is gained.
+        Inverse variance of the prior of the intercept. The default is weak (standard deviation 10), also when the
+        prior of the weights is chosen: a single number hardly determines the width of its own prior.
     progress : bool
         Show a progress bar.
     sweeps : int
-        Sweeps of `polish` after the fit: they move the particles from the fitted Gaussian to the exact posterior.
+        Sweeps of `polish` after the fit. They move the particles from the fitted Gaussian to the exact posterior.
     prior_groups : array (D,), optional
-        Labels of features; with prior_precision="auto" each group of them gets a precision of its own.
+        A label for each feature. With prior_precision="auto" each group of features gets its own precision.
 
     Attributes
     ----------
     classes_ : array (K,)
     posterior_ : Posterior
-        The particles and everything known about them; `posterior_.info` tells how the run went.
+        The particles, the fitted Gaussian, and `posterior_.info` on the run.
     n_iter_ : int
         Steps of the last run.
     n_features_in_ : int
     feature_names_in_ : array (D,)
-        Only when X had text column names.
+        Only if the columns of X had names.
     fingerprint_ : str
         sha256 of the training data; `partial_fit` chains it over the batches.
     problem_ : Problem
-        What the last fit was asked: data and prior, by reference. Files and pickles leave it out.
+        Data (by reference) and prior of the last fit. Files and pickles do not contain it.
     evidence_ : Evidence
-        The log evidence, its method and error bar; `log_evidence_` is its value. Found when asked for; files keep it.
+        The log evidence, its method and its error bar; `log_evidence_` is its value. Computed on first access and
+        stored in files.
     prior_precision_, intercept_precision_ : float, or array (D,) and (D, D)
         The prior in use, as given or as chosen.
     tuning_ : Tuning or None
-        How "auto" chose: variances, evidence, whether the search settled, and a sentence.
+        How "auto" chose: the variances, the evidence, whether the search converged, and a sentence.
     calibration_ : Calibration or None
-        How calibration rows chose prior and temperature: the candidates with their scores, and a sentence.
+        How the held-out rows chose prior and temperature: the candidates with their scores, and a sentence.
     trust_ : Trust
-        How far to trust the posterior: a verdict, what to do, and the figures behind them. Files keep it.
+        How far to trust the posterior: a verdict, what to do, and the figures behind them. Computed on first access and
+        stored in files.
 
     Examples
     --------
@@ -103,6 +121,16 @@ class EnsembleClassifier(Fitting, Aftercare, ClassifierMixin, BaseEstimator):  #
     >>> bool(np.allclose(uncertainty.total, uncertainty.aleatoric + uncertainty.epistemic))
     True
     """
+
+    posterior_: Posterior
+    problem_: Problem
+    classes_: Array
+    n_iter_: int
+    fingerprint_: str | None
+    tuning_: Tuning | None
+    calibration_: Calibration | None
+    _trust: Trust | None
+    _evidence: Evidence | None
 
     def __init__(
         self,
@@ -139,33 +167,71 @@ class EnsembleClassifier(Fitting, Aftercare, ClassifierMixin, BaseEstimator):  #
         *,
         calibration: tuple[Any, Any] | None = None,
         checkpoint: Checkpoint | str | Path | None = None,
-    ) -> EnsembleClassifier:
-        """Fit to features X (N, D), dense or sparse, and labels y (N,); forgets earlier fits.
+    ) -> Self:
+        """Fit to features X (N, D), dense or sparse, and labels y (N,); discards earlier fits.
 
-        sample_weight (N,) says how often each row counts. checkpoint is a file that keeps the run, see
-        `enkbayes.samplers.run`; to go on from it random_state must be a number.
-
-        calibration is (X, y) of rows that are not among the training rows. Then the posterior is theirs, around the
-        trained weights, and predicts no worse than temperature scaling on such rows; see
-        `enkbayes.inference.calibration`. The trained weights are prior_mean if it is an array, and otherwise the most
-        probable ones given the training rows.
+        Parameters
+        ----------
+        X, y : array (N, D), array (N,)
+            Features and labels.
+        sample_weight : array (N,), optional
+            How often each row counts.
+        calibration : (X, y), optional
+            Held-out rows, none of them among the training rows. The answer is then the posterior of the held-out rows
+            under a prior around the trained weights, and predicts such rows no worse than temperature scaling; see
+            `enkbayes.inference.calibration`. The trained weights are prior_mean if it is an array, and otherwise the
+            most probable weights given the training rows.
+        checkpoint : Checkpoint or path, optional
+            A file that stores the run, see `enkbayes.samplers.run`. Resuming from it needs a number as random_state.
         """
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=FLOATS)
         check_classification_targets(y)
-        classes = np.unique(y)
-        if len(classes) < 2:
-            raise ValueError(f"labels have only one class, {classes[0]}; expected two or more classes")
+        classes, seed = at_least_two(np.unique(y)), self._seed()
         problem, sampler = self._problem(X, y, classes, sample_weight), self._sampler()
-        self._warn_of_few(problem, sampler)
-        theta = self._warm_theta(problem, sampler) if self.warm_start else None
+        self._warn_of_few_particles(problem, sampler)
+        theta = self._previous_particles(problem, sampler) if self.warm_start else None
         data = fingerprint(X, y, sample_weight)
-        asked, seed = self._tuned(problem), None
-        self.calibration_ = None
+        problem, tuning = self._tuned(problem)
+        chosen = None
         if calibration is not None:
-            seed = self._seed()
-            rows = validate_data(self, *calibration, accept_sparse="csr", dtype=FLOATS, reset=False)
-            asked, data = self._calibrated(asked, rows, classes, seed), fingerprint(rows[0], rows[1], None, data)
-        return self._learn(asked, sampler, data, seed=seed, theta=theta, checkpoint=checkpoint)
+            rows, labels = validate_data(self, *calibration, accept_sparse="csr", dtype=FLOATS, reset=False)
+            trained = problem.prior.mean if np.ndim(self.prior_mean) else map_estimate(problem).theta
+            held_out = self._problem(rows, labels, classes, None)
+            problem, chosen = calibrate(held_out, trained, problem, seed=seed)
+            data = fingerprint(rows, labels, None, data)
+        self._run(problem, sampler, seed, data, theta=theta, checkpoint=checkpoint)
+        self.tuning_, self.calibration_ = tuning, chosen
+        return self
+
+    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
+        """Learn from one more batch by sequential Bayes: the posterior N(mean, cov) is the prior of the next batch.
+
+        The first call (before any `fit`) announces all classes, including those that only later batches contain;
+        without `classes` they are those of its y. The Gaussian between two batches is an approximation. With rows in
+        random order, ten batches differ from one fit by less than .01 in mean predicted probability on data such as
+        breast cancer, wine and digits (about .01 on iris, with its 15 rows a batch); batches sorted by class can
+        differ by .1 and more (`benchmarks/sequential.py` prints the table).
+
+        With particles <= P parameters every sampler but "equilibrium" gives a singular covariance, which cannot serve
+        as a prior; `MeanField` then makes the update.
+        """
+        begins = not hasattr(self, "posterior_")
+        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64, reset=begins)
+        check_classification_targets(y)
+        problem = self._problem(X, y, announced(y, classes, None if begins else self.classes_), sample_weight)
+        if begins:
+            problem, tuning = self._tuned(problem)
+            chosen, before = None, ""
+        else:
+            ensemble = self.posterior_.ensemble.to(problem.prior.mean)
+            problem = problem.with_prior(replace(self.posterior_, ensemble=ensemble).distribution)
+            tuning, chosen, before = self.tuning_, self.calibration_, self.fingerprint_ or ""
+        sampler = self._sampler()
+        if self._too_few_particles(problem, sampler):
+            sampler = MeanField()
+        self._run(problem, sampler, self._seed(), fingerprint(X, y, sample_weight, before))
+        self.tuning_, self.calibration_ = tuning, chosen
+        return self
 
     def fit_shard(
         self,
@@ -176,55 +242,23 @@ class EnsembleClassifier(Fitting, Aftercare, ClassifierMixin, BaseEstimator):  #
         classes: Any = None,
         tuning: Tuning | None = None,
         checkpoint: Checkpoint | str | Path | None = None,
-    ) -> EnsembleClassifier:
-        """Fit to the rows of all processes, of which X (n, D) and y (n,) are this one's; all get the same classifier.
+    ) -> Self:
+        """Fit to the rows of all processes; X (n, D) and y (n,) are the rows of this one, and n may be 0.
 
-        For programs that `distributed.connect` has joined; n may be 0. classes are all classes, by default those of all
-        y. An "auto" prior is chosen from all rows in one process: `tuning` is what `tune` found there. Nobody has all
-        rows, so there is no `fingerprint_`.
+        Every process gets the same classifier. The processes must have been joined by `distributed.connect`. `classes`
+        are all classes; the default is those of all y. An "auto" prior is chosen from all rows in one process: pass
+        what `tune` returned there as `tuning`. No process has all rows, so there is no `fingerprint_`.
         """
         with told():
             X, y = validate_data(self, X, y, accept_sparse="csr", dtype=FLOATS, ensure_min_samples=0)
             if tuning is None and (is_auto(self.prior_precision) or is_auto(self.intercept_precision)):
                 raise ValueError('an "auto" prior is chosen from all rows; pass tuning=clf.tune(X, y), or a number')
-        known = classes_of(y, classes)
-        if len(known) < 2:
-            raise ValueError(f"labels have only one class, {known[0]}; expected two or more classes")
-        problem = self._problem(X, y, known, sample_weight, tuning, create)
-        sampler = self._sampler()
-        self._warn_of_few(problem, sampler)
-        return self._learn((problem, tuning), sampler, None, seed=first(self._seed()), checkpoint=checkpoint)
-
-    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> EnsembleClassifier:
-        """Learn from one more batch: sequential Bayes, with today's posterior N(mean, cov) as tomorrow's prior.
-
-        The first call (before any `fit`) announces all classes, also those that later batches bring; without `classes`
-        they are those of its y. The Gaussian between two batches is an approximation: with rows in random order ten
-        batches differ from one fit by less than .01 in mean predicted probability on data such as breast cancer, wine
-        and digits (about .01 on iris, with its 15 rows a batch), but batches sorted by class can differ by .1 and more
-        (`benchmarks/sequential.py` prints the table).
-
-        With particles <= P parameters a sampler other than "equilibrium" has a singular covariance, which is no prior;
-        the update is then made by `MeanField`.
-        """
-        begins = not hasattr(self, "posterior_")
-        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64, reset=begins)
-        check_classification_targets(y)
-        known = announced(y, classes, None if begins else self.classes_)
-        problem, before = self._problem(X, y, known, sample_weight), ""
-        tuning = None if begins else self.tuning_
-        if begins:
-            problem, tuning = self._tuned(problem)
-        else:
-            ensemble = self.posterior_.ensemble.to(problem.prior.mean)
-            problem, before = (
-                problem.with_prior(replace(self.posterior_, ensemble=ensemble).distribution),
-                self.fingerprint_ or "",
-            )
-        sampler = self._sampler()
-        if self.particles <= problem.dim and not getattr(sampler, "informed", False):
-            sampler = MeanField()
-        return self._learn((problem, tuning), sampler, fingerprint(X, y, sample_weight, before))
+        known = at_least_two(classes_of(y, classes))
+        problem, sampler = self._problem(X, y, known, sample_weight, tuning, create), self._sampler()
+        self._warn_of_few_particles(problem, sampler)
+        self._run(problem, sampler, first(self._seed()), None, checkpoint=checkpoint)
+        self.tuning_, self.calibration_ = tuning, None
+        return self
 
     def predict(self, X: Any) -> Array:
         """Return the most probable class of each row, (n,)."""
@@ -246,11 +280,86 @@ class EnsembleClassifier(Fitting, Aftercare, ClassifierMixin, BaseEstimator):  #
         features = self._features(X)
         return self.posterior_.predict_uncertainty(features)
 
+    @property
+    def trust_(self) -> Trust:
+        """How far to trust the posterior. Computed on first access; `save` stores it."""
+        check_is_fitted(self)
+        if self._trust is None:
+            self._trust = assess(self._fitted_problem("trust_", "call assess(X, y)"), self.posterior_)
+        return self._trust
+
+    @property
+    def evidence_(self) -> Evidence:
+        """The log evidence of the last fit, with its method and error bar. Computed on first access; `save` stores it.
+
+        After `partial_fit` it is the evidence of the last batch, given the batches before.
+        """
+        check_is_fitted(self)
+        if self._evidence is None:
+            problem = self._fitted_problem("evidence_", "access it before saving")
+            self._evidence = log_evidence(problem, self.posterior_)
+        return self._evidence
+
+    @property
+    def log_evidence_(self) -> float:
+        """The value of `evidence_`: how probable the data were under the prior. Differences compare models."""
+        return self.evidence_.value
+
+    @property
+    def prior_precision_(self) -> Any:
+        """The precision of the prior of the weights: as given, or chosen (a number; an array (D,) with groups)."""
+        check_is_fitted(self)
+        chosen = None if self.tuning_ is None else self.tuning_.precisions
+        return chosen_precision(self.prior_precision, chosen, self.prior_groups, self.n_features_in_)
+
+    @property
+    def intercept_precision_(self) -> float:
+        """The precision of the prior of the intercept: as given, or chosen."""
+        check_is_fitted(self)
+        if is_auto(self.intercept_precision) and self.tuning_ is not None:
+            return float(self.tuning_.precisions[-1])
+        return float(self.intercept_precision)
+
+    def assess(self, X: Any, y: Any, sample_weight: Any = None) -> Trust:
+        """Return how far to trust the posterior, from the data of its `fit`: for a classifier from a file or a pickle.
+
+        >>> import enkbayes as eb
+        >>> from sklearn.datasets import load_wine
+        >>> from sklearn.preprocessing import scale
+        >>> X, y = load_wine(return_X_y=True)
+        >>> clf = eb.EnsembleClassifier(random_state=0).fit(scale(X), y)
+        >>> clf.assess(scale(X), y).verdict, clf.trust_.verdict
+        ('usable', 'usable')
+        """
+        return assess(self.problem_of(self._features(X), y, sample_weight), self.posterior_)
+
+    def polish(self, sweeps: int = 20) -> Self:
+        """Move every particle to the exact posterior of the last fit, `sweeps` times; see `enkbayes.inference.polish`.
+
+        >>> import enkbayes as eb
+        >>> from sklearn.datasets import load_iris
+        >>> clf = eb.EnsembleClassifier(random_state=0).fit(*load_iris(return_X_y=True))
+        >>> clf.polish(5).posterior_.info.sweeps
+        5
+        """
+        problem = self._fitted_problem("polish", "polish before saving")
+        self.posterior_ = polish(problem, self.posterior_, sweeps, seed=self._seed(), progress=self.progress)
+        self._trust = None
+        return self
+
+    def tune(self, X: Any, y: Any, sample_weight: Any = None) -> Tuning | None:
+        """Return how "auto" chooses the prior for these data; None when nothing is "auto"."""
+        return self._tuned(self._problem(X, np.asarray(y), np.unique(y), sample_weight))[1]
+
+    def problem_of(self, X: Any, y: Any, sample_weight: Any = None) -> Problem:
+        """Return the problem of a `fit` to these data, with the prior that was chosen then."""
+        return self._problem(X, np.asarray(y), self.classes_, sample_weight, self.tuning_)
+
     def save(self, path: str | Path, *, preprocessing: Mapping[str, Any] | None = None) -> None:
         """Write the fitted classifier to one `.safetensors` file; `enkbayes.load` reads it.
 
-        preprocessing is any JSON-able dict to keep beside the model;
-        `enkbayes.storage.model_files.read(path).preprocessing`.
+        preprocessing is any dict of JSON values to store beside the model;
+        `enkbayes.storage.model_files.read(path).preprocessing` returns it.
         """
         check_is_fitted(self)
         names = getattr(self, "feature_names_in_", None)
@@ -262,8 +371,8 @@ class EnsembleClassifier(Fitting, Aftercare, ClassifierMixin, BaseEstimator):  #
         write(Artefact(self.posterior_, estimator, preprocessing, self.fingerprint_, **found), path)  # type: ignore[arg-type]
 
     @classmethod
-    def from_artefact(cls, artefact: Artefact) -> EnsembleClassifier:
-        """Return the fitted classifier that a file holds."""
+    def from_artefact(cls, artefact: Artefact) -> Self:
+        """Return the fitted classifier of a file."""
         if artefact.estimator is None or artefact.posterior.map is None or artefact.posterior.classes is None:
             raise ValueError("the file holds a posterior without an estimator; use load(path)")
         parameters = artefact.estimator["parameters"]
@@ -274,8 +383,8 @@ class EnsembleClassifier(Fitting, Aftercare, ClassifierMixin, BaseEstimator):  #
         clf.n_features_in_ = artefact.posterior.map.features
         if artefact.estimator["feature_names"] is not None:
             clf.feature_names_in_ = np.asarray(artefact.estimator["feature_names"], dtype=object)
-        clf.tuning_ = artefact.tuning
-        clf._remember(artefact.posterior, artefact.fingerprint)
+        clf.tuning_, clf.calibration_ = artefact.tuning, None
+        clf._keep(artefact.posterior, artefact.fingerprint)
         clf._trust, clf._evidence = artefact.trust, artefact.evidence
         return clf
 
@@ -291,3 +400,108 @@ class EnsembleClassifier(Fitting, Aftercare, ClassifierMixin, BaseEstimator):  #
     def _features(self, X: Any) -> Any:
         check_is_fitted(self)
         return validate_data(self, X, accept_sparse="csr", dtype=FLOATS, reset=False)
+
+    def _seed(self) -> int:
+        seed = self.random_state
+        return int(seed if isinstance(seed, int | np.integer) else check_random_state(seed).randint(2**31 - 1))
+
+    def _sampler(self) -> Sampler:
+        """Return the sampler object; names are resolved here and nowhere else."""
+        if not isinstance(self.sampler, str):
+            return self.sampler
+        if self.sampler not in BY_NAME:
+            raise ValueError(f"sampler is {self.sampler!r}; expected a sampler object or one of {', '.join(BY_NAME)}")
+        sampler: Sampler = BY_NAME[self.sampler]()
+        return sampler
+
+    def _problem(
+        self,
+        X: Any,
+        y: Array,
+        classes: Array,
+        weights: Any,
+        tuning: Tuning | None = None,
+        create: Callable[..., Problem] = Problem.create,
+    ) -> Problem:
+        """Return the problem with the prior that the parameters describe; a precision of "auto" is 1, or as chosen."""
+        prior, intercept = weight_and_intercept_priors(
+            X.shape[1],
+            None if len(classes) == 2 else len(classes),
+            precision=self.prior_precision,
+            mean=self.prior_mean,
+            intercept_precision=self.intercept_precision,
+            fit_intercept=self.fit_intercept,
+        )
+        problem = create(X, y, prior, intercept=intercept, weights=weights, classes=classes)
+        return problem if tuning is None else with_variances(problem, self._groups(problem), tuning.variances)
+
+    def _groups(self, problem: Problem) -> Any:
+        linear = problem.model.map  # type: ignore[union-attr]
+        return groups_to_choose(linear, self.prior_precision, self.intercept_precision, self.prior_groups)
+
+    def _tuned(self, problem: Problem) -> tuple[Problem, Tuning | None]:
+        """Return the problem with the prior that "auto" chooses and how; the same problem and None without "auto"."""
+        groups = self._groups(problem)
+        return (problem, None) if groups is None else tune_prior(problem, groups)
+
+    def _too_few_particles(self, problem: Problem, sampler: Sampler) -> bool:
+        """Tell whether the particles cannot leave a subspace that the data did not choose."""
+        return self.particles <= problem.dim and not getattr(sampler, "informed", False)
+
+    def _warn_of_few_particles(self, problem: Problem, sampler: Sampler) -> None:
+        if self._too_few_particles(problem, sampler):
+            warnings.warn(
+                f"{self.particles} particles span {self.particles - 1} of {problem.dim} parameters, and the weights "
+                'move only there; use more particles, fewer features, or sampler="equilibrium"',
+                UserWarning,
+                stacklevel=3,
+            )
+
+    def _previous_particles(self, problem: Problem, sampler: Sampler) -> Array | None:
+        """Return the particles of the previous fit, if shape and classes agree."""
+        if isinstance(sampler, FROM_PRIOR):
+            raise ValueError(f"{type(sampler).__name__} starts from the prior; use warm_start=False or Equilibrium()")
+        before: Posterior | None = getattr(self, "posterior_", None)
+        if before is None or not np.array_equal(self.classes_, np.asarray(problem.classes)):
+            return None
+        return before.theta if before.theta.shape == (self.particles, problem.dim) else None
+
+    def _run(
+        self,
+        problem: Problem,
+        sampler: Sampler,
+        seed: int,
+        data: str | None,
+        *,
+        theta: Array | None = None,
+        checkpoint: Checkpoint | str | Path | None = None,
+    ) -> None:
+        """Run, polish and keep the result; `data` is the fingerprint of the training data."""
+        posterior = run(
+            problem,
+            sampler,
+            particles=self.particles,
+            seed=seed,
+            theta=theta,
+            progress=self.progress,
+            checkpoint=checkpoint,
+        )
+        self.problem_ = problem
+        polished = polish(problem, replace(posterior, state=None), self.sweeps, seed=seed, progress=self.progress)
+        self._keep(polished, data)
+
+    def _keep(self, posterior: Posterior, data: str | None) -> None:
+        self.posterior_ = posterior
+        self._trust = self._evidence = None
+        self.classes_ = np.asarray(posterior.classes)
+        self.n_iter_ = posterior.info.steps
+        self.fingerprint_ = data
+
+    def _fitted_problem(self, purpose: str, remedy: str) -> Problem:
+        """Return the problem of the last fit, which files and pickles do not contain."""
+        check_is_fitted(self)
+        if not hasattr(self, "problem_"):
+            raise AttributeError(
+                f"{purpose} needs the data of the fit, which files and pickles leave out; {remedy}, or fit again"
+            )
+        return self.problem_

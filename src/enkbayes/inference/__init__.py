@@ -1,1 +1,46 @@
-"""What is asked of a posterior."""
+"""What can be asked of a posterior: evidence, trust, polish, the choice of the prior, calibration, the number of
+particles.
+"""
+
+from enkbayes.inference.advice import Advice, advise
+from enkbayes.inference.calibration import Calibration, calibrate, uncalibrated
+from enkbayes.inference.empirical_bayes import Tuning, tune_prior
+from enkbayes.inference.evidence import (
+    Evidence,
+    elbo,
+    importance_sampling,
+    log_evidence,
+    path_sampling,
+    thermodynamic_integration,
+)
+from enkbayes.inference.leave_one_out import leave_one_out_losses, leave_one_out_proba
+from enkbayes.inference.polishing import polish
+from enkbayes.inference.priors import weight_prior
+from enkbayes.inference.propagation import Propagation, propagate
+from enkbayes.inference.reduction import reduce_to_data
+from enkbayes.inference.trust import Trust, assess
+
+__all__ = [
+    "Advice",
+    "Calibration",
+    "Evidence",
+    "Propagation",
+    "Trust",
+    "Tuning",
+    "advise",
+    "assess",
+    "calibrate",
+    "elbo",
+    "importance_sampling",
+    "leave_one_out_losses",
+    "leave_one_out_proba",
+    "log_evidence",
+    "path_sampling",
+    "polish",
+    "propagate",
+    "reduce_to_data",
+    "thermodynamic_integration",
+    "tune_prior",
+    "uncalibrated",
+    "weight_prior",
+]

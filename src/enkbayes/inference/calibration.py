@@ -34,7 +34,7 @@ from enkbayes.core.gaussian import Gaussian
 from enkbayes.core.logits import LinearLogits
 from enkbayes.core.problem import Problem
 from enkbayes.engine.arrays import Array, like, symmetric, to_numpy
-from enkbayes.inference.leave_one_out import leave_one_out
+from enkbayes.inference.leave_one_out import leave_one_out_losses
 from enkbayes.inference.propagation import in_double
 from enkbayes.samplers import MeanField
 from enkbayes.samplers.mean_field import LARGEST
@@ -268,7 +268,7 @@ def _tried(
     before = -math.inf
     for candidate, law in _laws(held_out, theta, train, spreads):
         problem = held_out.with_prior(_scaled(law, temperature_scale(held_out, law.mean)))
-        gains = plain - leave_one_out(problem, _coarse(problem))
+        gains = plain - leave_one_out_losses(problem, _coarse(problem))
         gain = float(weights @ gains)
         error = math.sqrt(float(weights**2 @ (gains - gain) ** 2))
         yield Score(candidate, float(weights @ plain) - gain, gain, error), law

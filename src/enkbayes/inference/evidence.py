@@ -26,7 +26,7 @@ from enkbayes.core.posterior import Posterior
 from enkbayes.core.problem import Problem
 from enkbayes.engine.arrays import namespace
 from enkbayes.inference.importance import effective_share, log_ratio, log_weights, smoothed
-from enkbayes.inference.polish import Numbers, numpy_ratio, slice_sweep
+from enkbayes.inference.slice_sampling import Numbers, numpy_ratio, slice_sweep
 from enkbayes.samplers import Homotopy, MeanField
 from enkbayes.samplers.run import iterate, run
 from enkbayes.solvers.relaxation import evaluate

@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from enkbayes.core.arviz import quiet_arviz
 from enkbayes.core.ensemble import AffineEnsemble
-from enkbayes.core.exports import quiet_arviz
 from enkbayes.core.posterior import Posterior
 from enkbayes.core.problem import Problem
 from enkbayes.engine.arrays import Array, like, namespace, row_slices, to_numpy

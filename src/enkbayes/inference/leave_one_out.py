@@ -37,7 +37,7 @@ CHUNK = 4096  # logits that are read at a time
 LARGEST = 0.99  # share of its own precision that a row may have given, below 1 where the fit has settled
 
 
-def leave_one_out(problem: Problem, ensemble: AffineEnsemble) -> Numbers:
+def leave_one_out_losses(problem: Problem, ensemble: AffineEnsemble) -> Numbers:
     """Return the log loss (N,) of every row of a problem with linear logits and classes, predicted by its fitted
     ensemble without that row; all in numpy's double precision.
 
@@ -48,7 +48,7 @@ def leave_one_out(problem: Problem, ensemble: AffineEnsemble) -> Numbers:
     >>> from enkbayes.samplers import MeanField
     >>> posterior = run(problem, MeanField(), particles=30)
     >>> seen = -np.log(posterior.predict_proba(features)[np.arange(40), labels])
-    >>> bool(seen.mean() < 0.5 < 0.9 < leave_one_out(problem, posterior.ensemble).mean())
+    >>> bool(seen.mean() < 0.5 < 0.9 < leave_one_out_losses(problem, posterior.ensemble).mean())
     True
     """
     own = leave_one_out_proba(problem, ensemble)[np.arange(problem.size), problem.targets.astype(int)]
@@ -56,7 +56,7 @@ def leave_one_out(problem: Problem, ensemble: AffineEnsemble) -> Numbers:
 
 
 def leave_one_out_proba(problem: Problem, ensemble: AffineEnsemble) -> Numbers:
-    """Return the class probabilities (N, K) of every row, predicted without it; as for `leave_one_out`."""
+    """Return the class probabilities (N, K) of every row, predicted without it; as for `leave_one_out_losses`."""
     chunks = row_slices(problem.size, max(CHUNK // (problem.likelihood.outputs or 1), 64))
     return np.concatenate([_predicted(problem, ensemble, rows) for rows in chunks])
 

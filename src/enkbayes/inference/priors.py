@@ -1,4 +1,4 @@
-"""The prior of a linear classifier from what its user knows of the features: a precision and a mean."""
+"""The Gaussian prior of a linear classifier, from a precision and a mean for its features."""
 
 from __future__ import annotations
 
@@ -12,6 +12,37 @@ from enkbayes.engine.arrays import to_numpy
 from enkbayes.inference.empirical_bayes import feature_groups, parameter_groups
 
 AUTO = "auto"
+
+
+def weight_and_intercept_priors(
+    dim: int,
+    outputs: int | None,
+    *,
+    precision: Any = 1.0,
+    mean: Any = 0.0,
+    intercept_precision: Any = 0.01,
+    fit_intercept: bool = True,
+) -> tuple[Gaussian, Gaussian | None]:
+    """Return the priors of the weights and of the intercept (None without one), for `Problem.create`.
+
+    precision and mean are those of `weight_prior`. A precision of "auto" counts as 1 until it is chosen. A mean with
+    one more row, (D + 1,) or (D + 1, K), also holds the mean of the intercept, in its last row.
+
+    >>> weights, intercept = weight_and_intercept_priors(2, None, mean=[1.0, 2.0, 3.0])
+    >>> weights.mean.tolist(), intercept.mean.tolist(), intercept.cov.tolist()
+    ([1.0, 2.0], [3.0], [100.0])
+    """
+    weight_precision = _number_for_auto(precision, "prior_precision")
+    constant_precision = _number_for_auto(intercept_precision, "intercept_precision")
+    if not constant_precision > 0:
+        raise ValueError(f"intercept_precision is {constant_precision}; expected a positive number")
+    logits = outputs or 1
+    constant = np.zeros(logits)
+    if fit_intercept and np.shape(mean) in ((dim + 1,), (dim + 1, logits)):
+        rows = np.asarray(mean, dtype=np.float64)
+        mean, constant = rows[:-1], np.broadcast_to(rows[-1], (logits,))
+    weights = weight_prior(dim, outputs, weight_precision, mean)
+    return weights, Gaussian(constant, 1 / constant_precision) if fit_intercept else None
 
 
 def weight_prior(dim: int, outputs: int | None, precision: Any = 1.0, mean: Any = 0.0) -> Gaussian:
@@ -37,6 +68,34 @@ def weight_prior(dim: int, outputs: int | None, precision: Any = 1.0, mean: Any 
     [1.0, 1.0, 1.0, 0.25, 0.25, 0.25]
     """
     return Gaussian(_mean(dim, outputs, mean), _covariance(dim, outputs or 1, _numbers(precision, "prior_precision")))
+
+
+def is_auto(precision: Any) -> bool:
+    """Return whether a precision is to be chosen by the evidence."""
+    return isinstance(precision, str) and precision == AUTO
+
+
+def groups_to_choose(
+    linear: LinearMap, precision: Any, intercept_precision: Any, groups: Any
+) -> np.ndarray[Any, Any] | None:
+    """Return the group (P,) of each parameter whose prior is to be chosen and -1 for the others; None without any."""
+    weights, intercept = is_auto(precision), is_auto(intercept_precision) and linear.intercept
+    if not (weights or intercept):
+        return None
+    return parameter_groups(linear, groups, weights=weights, intercept=intercept)
+
+
+def chosen_precision(precision: Any, chosen: np.ndarray[Any, Any] | None, groups: Any, dim: int) -> Any:
+    """Return the precision of the weights: as given, or the chosen one, a number or an array (D,) with groups."""
+    if not is_auto(precision) or chosen is None:
+        return precision
+    return float(chosen[0]) if groups is None else chosen[feature_groups(dim, groups)]
+
+
+def _number_for_auto(precision: Any, name: str) -> Any:
+    if isinstance(precision, str) and precision != AUTO:
+        raise ValueError(f'{name} is {precision!r}; expected positive numbers, or "auto"')
+    return 1.0 if is_auto(precision) else precision
 
 
 def _covariance(dim: int, copies: int, precision: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -79,32 +138,3 @@ def _numbers(x: Any, name: str) -> np.ndarray[Any, Any]:
     if not np.all(np.isfinite(values)):
         raise ValueError(f"{name} contains NaN or infinite values; expected finite numbers")
     return values
-
-
-def is_auto(precision: Any) -> bool:
-    """Tell whether a precision is to be chosen by evidence."""
-    return isinstance(precision, str) and precision == AUTO
-
-
-def stated(precision: Any, name: str) -> Any:
-    """Return a precision that is a number or an array; 1 for one that is still to be chosen."""
-    if isinstance(precision, str) and precision != AUTO:
-        raise ValueError(f'{name} is {precision!r}; expected positive numbers, or "auto"')
-    return 1.0 if is_auto(precision) else precision
-
-
-def groups_to_choose(
-    linear: LinearMap, precision: Any, intercept_precision: Any, groups: Any
-) -> np.ndarray[Any, Any] | None:
-    """Return the group (P,) of every parameter whose prior is to be chosen, -1 for others; None if there is none."""
-    weights, intercept = is_auto(precision), is_auto(intercept_precision) and linear.intercept
-    if not (weights or intercept):
-        return None
-    return parameter_groups(linear, groups, weights=weights, intercept=intercept)
-
-
-def chosen_precision(precision: Any, chosen: np.ndarray[Any, Any] | None, groups: Any, dim: int) -> Any:
-    """Return the precision of the weights: as stated, or the chosen one, a number or an array (D,) over groups."""
-    if not is_auto(precision) or chosen is None:
-        return precision
-    return float(chosen[0]) if groups is None else chosen[feature_groups(dim, groups)]

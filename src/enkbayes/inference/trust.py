@@ -1,19 +1,20 @@
-"""How far to trust a posterior: has the run settled, do its particles span what the data see, and is the true posterior
-near the Gaussian that was fitted?
+"""How far to trust a posterior: did the run converge, do the particles span the directions that the data determine, and
+is the true posterior close to the fitted Gaussian?
 
-The last question is answered by importance weights w (see `inference/importance.py`), by two figures of their own,
+Importance weights w (see `importance.py`) answer the last question. Two figures describe the weights themselves:
 
-    k-hat       shape of the weights' tail (PSIS): above .7 nothing that rests on averages of weights is reliable
+    k-hat       shape of their tail (PSIS); above .7 no average of weights is reliable
     effective   their effective sample size, as a share of the draws
 
-and by the distance they measure, KL(q || posterior) = log E[w] - E[log w], the gap between evidence and ELBO. Spread
-over the directions in which the data have a say, gamma = tr(I - P P0^{-1}), and put into familiar units,
+The third figure is the distance that they measure, KL(q || posterior) = log E[w] - E[log w], the gap between evidence
+and ELBO. Spread over the gamma = tr(I - P P0^{-1}) directions that the data determine, and put into familiar units,
 
-    shift = sqrt(2 KL / gamma),
+    shift = sqrt(2 KL / gamma)
 
-it is the error of a Gaussian whose mean is off by so many standard deviations in each of those directions. On METHOD's
-problems it follows the true errors (in its table: of the mean in sds, and the worst and mean ratio of variances) where
-k-hat and effective share, which fall with the number of parameters, do not:
+is the error of a Gaussian whose mean is off by this many standard deviations in each of those directions. The table
+shows the figures on seven test problems (`docs/trust.md` describes them) above the true errors of the Gaussian: of its
+mean in standard deviations, and the smallest and the mean ratio of its variances to the true ones. The shift follows
+the true errors. k-hat and effective share do not, because they also fall with the number of parameters:
 
     ==========  ====  ====  ====  ====  =====  ====  ====
     problem      T0    T1    T2    T3     T4    T5    T6
@@ -22,8 +23,8 @@ k-hat and effective share, which fall with the number of parameters, do not:
     effective    .97   .88   .78  .011  .0005  .003   .25
     shift        .14   .07   .09   .47    .77   .58   .57
     mean error  .007  .004  .005  .028   .117  .044  .095
-    variances    .96   .91   .86   .63    .37   .48   .39
-    on average   .97   .99   .98   .89    .77   .82   .66
+    smallest     .96   .91   .86   .63    .37   .48   .39
+    mean ratio   .97   .99   .98   .89    .77   .82   .66
     ==========  ====  ====  ====  ====  =====  ====  ====
 """
 
@@ -42,19 +43,18 @@ from enkbayes.core.posterior import Posterior
 from enkbayes.core.problem import Problem
 from enkbayes.engine.arrays import epsilon, to_numpy
 from enkbayes.inference.importance import effective_share, log_weights, smoothed
-from enkbayes.storage.records import from_json, to_json
 
 GOOD, USABLE, BAD = "good", "usable", "do not trust"
-SETTLED = 0.1  # residual, in posterior sds
-CLOSE, FAR = 0.2, 0.5  # shift, in posterior sds
+UNCONVERGED = "the run has not converged"
+CONVERGED = 0.1  # largest residual of a run that counts as converged, in posterior standard deviations
+CLOSE, FAR = 0.2, 0.5  # shift from which the Gaussian is usable only, and not to be trusted
 HEAVY = 0.7  # k-hat above which averages of weights are not reliable (Vehtari and others)
-EVEN = 0.5  # effective share above which k-hat, then a fit to noise, is not asked
-BENT = 0.3  # nonlinearity from which derivative-free slopes are a suspect
-SLOW, MOVING = 0.1, 0.3  # drift of polished particles
-DRAWS = (4_000, 40_000)
-WORK, ROOM = 1e9, 2e7  # multiplications that the draws may cost, numbers that they may hold
+EVEN = 0.5  # effective share above which k-hat is ignored, because it is a fit to noise
+BENT = 0.3  # nonlinearity above which derivative-free slopes are suspect
+SLOW, MOVING = 0.1, 0.3  # drift from which polished particles are usable only, and not to be trusted
+DRAWS = (4_000, 40_000)  # fewest and most draws
+WORK, ROOM = 1e9, 2e7  # multiplications that the draws may cost, and numbers that they may hold
 LINK = 30  # multiplications that the likelihood of one logit costs
-SKETCH = 2000  # rank up to which it is counted
 
 
 @dataclass(frozen=True)
@@ -62,10 +62,10 @@ class Trust:
     """A verdict ("good", "usable", "do not trust"), the reason, what to do, and the figures behind them.
 
     residual : natural-gradient residual at the end of the run, NaN for homotopies
-    k_hat, effective, draws : of the importance weights; k_hat is NaN without ArviZ, both are without a Gaussian
-    shift : distance of the Gaussian to the posterior, in posterior sds for each informed direction
-    informed : gamma, the number of directions in which the data have a say (within those that the particles span)
-    data_rank : directions of the parameters that the data see at all, None for nonlinear logits
+    k_hat, effective, draws : of the importance weights; k_hat is NaN without ArviZ, both are NaN without a Gaussian
+    shift : distance from the Gaussian to the posterior, in posterior standard deviations per determined direction
+    informed : gamma, the number of directions that the data determine, among those that the particles span
+    data_rank : rank of the data, the number of directions that the likelihood depends on; None for nonlinear logits
     spanned, particles, parameters : rank of the ensemble, J, and P
     nonlinearity : of nonlinear logits, see `Info`
     sweeps, drift : of `polish`, see `Info`
@@ -74,7 +74,7 @@ class Trust:
     --------
     >>> import enkbayes as eb
     >>> problem = eb.Problem.create([[1.0], [2.0], [-1.0], [0.5]], [1, 1, 0, 0])
-    >>> trust = eb.run(problem).trust(problem)
+    >>> trust = eb.assess(problem, eb.run(problem))
     >>> trust.verdict, trust.data_rank, trust.spanned, trust.particles, trust.parameters
     ('good', 1, 1, 200, 1)
     """
@@ -106,20 +106,21 @@ class Trust:
         """The effective sample size of the weighted draws."""
         return self.effective * self.draws
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the fields for JSON, NaN as None."""
-        return to_json(self)
-
-    @classmethod
-    def from_json(cls, stored: Any) -> Trust:
-        """Return what `to_json` gave; a ValueError says what does not fit."""
-        return from_json(cls, stored, "trust report")
-
 
 def assess(problem: Problem, posterior: Posterior, *, draws: int | None = None, seed: int = 0) -> Trust:
-    """Return how far to trust what `run` or `polish` returned for a problem, from fresh draws of the fitted Gaussian.
+    """Return how far to trust a posterior of a problem: a verdict, what to do, and the figures behind them.
 
-    draws: default 40,000, fewer (4,000 at least) where data and parameters are many.
+    Parameters
+    ----------
+    problem : Problem
+        The problem that was fitted.
+    posterior : Posterior
+        What `run` or `polish` returned for it.
+    draws : int, optional
+        Fresh draws of the fitted Gaussian that are weighted. Default: 40,000, and fewer (at least 4,000) if there are
+        many rows and parameters.
+    seed : int
+        Seed of the draws.
 
     Examples
     --------
@@ -161,19 +162,19 @@ def assess(problem: Problem, posterior: Posterior, *, draws: int | None = None, 
 def judge(figures: Trust, *, converged: bool = True) -> tuple[str, str, str]:
     """Return the verdict, its most serious reason, and what to do.
 
-    Not to be trusted: a run that has not settled; particles that span fewer directions than the data see, so that the
-    weights could not go where the data want them; a Gaussian that is as wrong as a mean half a standard deviation off
-    (T4, T5, T6). Usable: a shift between .2 and .5 (T3), or a smaller one that heavy-tailed weights make a lower bound
-    only; variances may then be too small by some tens of per cent. Polished particles that have stopped climbing are
-    good whatever the Gaussian was.
+    Not to be trusted are a run that has not converged; particles that span fewer directions than the likelihood depends
+    on, because the weights cannot move in the others; and a Gaussian as wrong as one whose mean is off by half a
+    standard deviation. Usable are a shift between .2 and .5, and a smaller one that heavy-tailed weights turn into a
+    lower bound; variances may then be too small by some tens of per cent. Polished particles that have stopped climbing
+    are good, whatever the Gaussian was.
     """
     noisy = math.isnan(figures.shift)  # random particles have a residual even in equilibrium
-    if not converged or (figures.residual > SETTLED and not noisy):
-        return BAD, "the run has not settled", "raise max_steps, or use the mean-field sampler"
+    if not converged or (figures.residual > CONVERGED and not noisy):
+        return BAD, UNCONVERGED, "raise max_steps, or use the mean-field sampler"
     reach = figures.parameters if figures.data_rank is None else min(figures.data_rank, figures.parameters)
     if figures.spanned < figures.parameters:
         covered = f"the particles span {figures.spanned} of {figures.parameters} parameters"
-        seen = "" if figures.data_rank is None else f", of which the data see {reach}"
+        seen = "" if figures.data_rank is None else f", and the likelihood depends on {reach} directions"
         advice = f"use more than {figures.parameters} particles, or the mean-field sampler"
         return (BAD if figures.spanned < reach else USABLE), covered + seen, advice
     if figures.sweeps and figures.drift < MOVING:
@@ -185,9 +186,9 @@ def judge(figures: Trust, *, converged: bool = True) -> tuple[str, str, str]:
 
 
 def _gaussian_verdict(figures: Trust) -> tuple[str, str, str]:
-    """Judge the fitted Gaussian by its importance weights."""
+    """Return the verdict on the fitted Gaussian, from its importance weights."""
     if math.isnan(figures.shift):
-        return USABLE, "there is no fitted Gaussian to hold against the true posterior", "use the mean-field sampler"
+        return USABLE, "there is no fitted Gaussian to compare with the true posterior", "use the mean-field sampler"
     heavy = figures.k_hat >= HEAVY and figures.effective < EVEN
     tail = "" if math.isnan(figures.k_hat) else f", k-hat {figures.k_hat:.2f}"
     numbers = f"(shift {figures.shift:.2f} sd{tail})"
@@ -202,7 +203,7 @@ def _gaussian_verdict(figures: Trust) -> tuple[str, str, str]:
         )
     if figures.shift >= CLOSE or heavy:
         return USABLE, f"the true posterior is not quite Gaussian {numbers}, variances may be too small", advice
-    return GOOD, f"the run has settled and the true posterior is close to its Gaussian {numbers}", ""
+    return GOOD, f"the run has converged and the true posterior is close to its Gaussian {numbers}", ""
 
 
 def shift(weights: np.ndarray[Any, Any], informed: float) -> float:
@@ -228,9 +229,11 @@ def informed_directions(problem: Problem, fitted: AffineEnsemble) -> float:
     return fitted.freedom - float(np.sum(w) + np.sum(variance) - tightening @ w)
 
 
-def data_rank(problem: Problem) -> int | None:
-    """Return how many directions of the parameters the data see: the rank of the features, constant included, K - 1
-    times for K logits, whose common shift changes nothing. Counted up to SKETCH; None for nonlinear logits.
+def data_rank(problem: Problem, *, most: int = 2000) -> int | None:
+    """Return the number of directions of the parameters that the likelihood depends on; None for nonlinear logits.
+
+    It is the rank of the features, constant included, times K - 1 for K logits, whose common shift changes nothing. The
+    rank is counted up to `most`, through random mixtures of the features if there are more.
 
     >>> data_rank(Problem.create([[1.0, 2.0], [2.0, 4.0], [3.0, 6.0]], [0, 1, 1], intercept=1.0))
     2
@@ -238,7 +241,7 @@ def data_rank(problem: Problem) -> int | None:
     if not isinstance(problem.model, LinearLogits):
         return None
     model = problem.model
-    linear, mix, enough = model.map, None, min(problem.size + 1, SKETCH)
+    linear, mix, enough = model.map, None, min(problem.size + 1, most)
     if linear.features > enough:  # random mixtures of the features have the same rank
         mix = np.random.default_rng(0).standard_normal((linear.features, enough))
 
@@ -256,7 +259,7 @@ def data_rank(problem: Problem) -> int | None:
 
 
 def affordable(problem: Problem) -> int:
-    """Return the number of draws that cost about WORK multiplications, within DRAWS."""
+    """Return the number of draws that cost about WORK multiplications, within the bounds of DRAWS."""
     outputs = problem.likelihood.outputs or 1
     work = problem.size * outputs * (problem.dim / outputs + LINK)
     return int(np.clip(min(WORK / work, ROOM / problem.dim), *DRAWS))

@@ -16,7 +16,7 @@ from enkbayes.evaluation.metrics import confidence
 from enkbayes.evaluation.plots.style import KNOWN, STRANGE, tidy
 from enkbayes.evaluation.report.page import Picture, picture
 from enkbayes.inference.importance import weighted_draws
-from enkbayes.inference.polish import polish
+from enkbayes.inference.polishing import polish
 from enkbayes.inference.trust import CLOSE, MOVING, Trust, affordable
 
 Vector = np.ndarray[Any, Any]

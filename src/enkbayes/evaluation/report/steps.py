@@ -6,7 +6,20 @@ import math
 from dataclasses import dataclass
 
 from enkbayes.evaluation.metrics import Scores
-from enkbayes.inference.trust import BAD, CLOSE, EVEN, FAR, GOOD, HEAVY, MOVING, SETTLED, SLOW, USABLE, Trust
+from enkbayes.inference.trust import (
+    BAD,
+    CLOSE,
+    CONVERGED,
+    EVEN,
+    FAR,
+    GOOD,
+    HEAVY,
+    MOVING,
+    SLOW,
+    UNCONVERGED,
+    USABLE,
+    Trust,
+)
 
 TONES = {GOOD: "good", USABLE: "usable", BAD: "bad"}
 WORDS = {"good": "fine", "usable": "watch", "bad": "poor"}
@@ -75,7 +88,7 @@ def next_steps(trust: Trust, scores: Scores | None, confidence: float, precision
 def _repairs(trust: Trust) -> list[Step]:
     if trust.verdict == GOOD:
         return [Step("Nothing needs repair: use probabilities and uncertainties as they are.")]
-    if "settled" in trust.reason:
+    if trust.reason == UNCONVERGED:
         return [
             Step(
                 "Let the run settle: more steps, or the mean-field sampler, which always does:",
@@ -104,8 +117,8 @@ def _tone(value: float, good: float, usable: float) -> str:
 def _residual(trust: Trust) -> Row:
     if math.isnan(trust.residual):
         return Row("Residual", "none", "", "a homotopy ends at s = 1 and has no equilibrium to settle in")
-    meaning = f"natural-gradient norm at the end of the run; settled below {SETTLED:g}"
-    return Row("Residual", f"{trust.residual:.1e}", _tone(trust.residual, SETTLED, SETTLED), meaning)
+    meaning = f"natural-gradient norm at the end of the run; settled below {CONVERGED:g}"
+    return Row("Residual", f"{trust.residual:.1e}", _tone(trust.residual, CONVERGED, CONVERGED), meaning)
 
 
 def _weights(trust: Trust) -> list[Row]:

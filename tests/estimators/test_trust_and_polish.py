@@ -9,51 +9,53 @@ from sklearn.datasets import load_breast_cancer, load_wine
 from sklearn.preprocessing import scale
 
 import enkbayes as eb
-from enkbayes.estimators import aftercare
 from enkbayes.storage.header import decode, encode
 from enkbayes.storage.model_files import read
+from enkbayes.storage.records import to_json
 from oracles.problems import relu_data
 
 X, y = load_breast_cancer(return_X_y=True)
 X, y = scale(X)[::3, :6], y[::3]
 
 
-def test_trust_is_found_once_and_again_after_each_fit(monkeypatch):
-    calls = []
-    monkeypatch.setattr(aftercare, "assess", lambda *args: calls.append(args) or f"report {len(calls)}")
+def test_trust_is_computed_once_and_again_after_each_fit():
     clf = eb.EnsembleClassifier(random_state=0).fit(X, y)
-    assert calls == []
-    assert clf.trust_ is clf.trust_ == "report 1"
-    assert clf.fit(X, y).trust_ == "report 2"
-    assert clf.partial_fit(X, y).trust_ == "report 3"
-    assert clf.polish(1).trust_ == "report 4"
+    first = clf.trust_
+    assert clf.trust_ is first
+    second = clf.fit(X[::2], y[::2]).trust_
+    assert second.shift != first.shift
+    third = clf.partial_fit(X[1::2], y[1::2]).trust_
+    assert third.shift != second.shift
+    assert clf.polish(1).trust_.sweeps == 1
+    assert third.sweeps == 0
 
 
 def test_assess_and_trust_agree():
     clf = eb.EnsembleClassifier(random_state=0).fit(X, y)
-    assert clf.assess(X, y).to_json() == clf.trust_.to_json()
+    assert to_json(clf.assess(X, y)) == to_json(clf.trust_)
     weights = np.linspace(0, 2, len(y))
     weighted = eb.EnsembleClassifier(random_state=0).fit(X, y, sample_weight=weights)
-    assert weighted.assess(X, y, sample_weight=weights).to_json() == weighted.trust_.to_json()
+    assert to_json(weighted.assess(X, y, sample_weight=weights)) == to_json(weighted.trust_)
     assert weighted.trust_.shift != clf.trust_.shift
 
 
-def test_files_keep_trust_when_it_was_asked_for(tmp_path):
+def test_files_keep_trust_once_it_is_computed(tmp_path):
     clf = eb.EnsembleClassifier(random_state=0).fit(X, y)
     clf.save(tmp_path / "without.safetensors")
-    verdict = clf.trust_.to_json()
+    report = to_json(clf.trust_)
     clf.save(tmp_path / "with.safetensors")
-    assert eb.load(tmp_path / "with.safetensors").trust_.to_json() == verdict
+    assert to_json(eb.load(tmp_path / "with.safetensors").trust_) == report
     again = eb.load(tmp_path / "without.safetensors")
-    with pytest.raises(AttributeError, match=r"files and pickles leave out; call assess\(X, y\), or fit again"):
+    missing = "trust_ needs the data of the fit, which files and pickles leave out"
+    with pytest.raises(AttributeError, match=missing + r"; call assess\(X, y\), or fit again"):
         _ = again.trust_
-    assert again.assess(X, y).to_json() == verdict
-    assert pickle.loads(pickle.dumps(clf)).trust_.to_json() == verdict
-    with pytest.raises(AttributeError, match="polish moves the particles by the data of the fit"):
+    assert to_json(again.assess(X, y)) == report
+    assert to_json(pickle.loads(pickle.dumps(clf)).trust_) == report
+    with pytest.raises(AttributeError, match="polish needs the data of the fit"):
         again.polish(2)
 
 
-def test_files_of_before_still_load(tmp_path):
+def test_files_of_earlier_versions_still_load(tmp_path):
     """A header without trust, fitted, trace, sweeps and drift."""
     clf = eb.EnsembleClassifier(random_state=0).fit(X, y)
     clf.save(tmp_path / "new.safetensors")

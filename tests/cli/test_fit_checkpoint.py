@@ -67,7 +67,7 @@ def test_the_same_command_goes_on(fit, tmp_path, monkeypatch, end, code, words, 
 
 def test_a_run_that_ended_is_kept_until_the_model_is_written(fit, tmp_path, monkeypatch):
     with monkeypatch.context() as patched:
-        patched.setattr("enkbayes.estimators.aftercare.assess", lambda *_: interrupt())
+        patched.setattr(eb.EnsembleClassifier, "trust_", property(lambda _: interrupt()))
         result = fit("--checkpoint", "run.safetensors")
     assert result.exit_code == 130
     assert result.stderr == "error: interrupted; the same command goes on from run.safetensors\n"

@@ -10,7 +10,7 @@ import pytest
 from sklearn.datasets import load_iris
 
 import enkbayes as eb
-from enkbayes.core.exports import quiet_arviz
+from enkbayes.core.arviz import quiet_arviz
 
 
 @pytest.fixture(params=[0, 1], ids=["arviz0", "arviz1"])
@@ -65,7 +65,7 @@ def test_the_first_import_of_a_day_is_quiet(tmp_path):
     """ArviZ warns once a day, and notes the day in its cache; a new machine has none."""
     pytest.importorskip("xarray")
     program = (
-        "import warnings; warnings.simplefilter('error'); from enkbayes.core.exports import quiet_arviz; quiet_arviz()"
+        "import warnings; warnings.simplefilter('error'); from enkbayes.core.arviz import quiet_arviz; quiet_arviz()"
     )
     done = subprocess.run(
         [sys.executable, "-c", program],

@@ -1,0 +1,104 @@
+"""Elliptical slice sampling: moves of many chains that leave a distribution close to a Gaussian invariant.
+
+In the whitened coordinates z of a Gaussian q a distribution has the density N(z; 0, I) exp(log_ratio(z)), where
+log_ratio is its log density minus log q, up to a constant. Murray, Adams & MacKay (2010) leave any such distribution
+invariant: draw nu ~ N(0, I) and a height below that of the present point, and search for a point above it on the
+ellipse
+
+    z(phi) = z cos(phi) + nu sin(phi),
+
+shrinking the bracket of angles around phi = 0 after each miss. There is nothing to tune. If q was fitted to the
+distribution this is the generalised sampler of Nishihara, Murray & Adams (2014). The chains are independent and move
+together, as rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from enkbayes.engine.arrays import Array, like, to_numpy
+
+Numbers = np.ndarray[Any, Any]
+
+
+def elliptical_slice_sweeps(
+    log_ratio: Callable[[Array], Array], z: Array, sweeps: int, rng: np.random.Generator
+) -> tuple[Array, int]:
+    """Return z (J, r) after some sweeps over J independent chains, and the number of points that were evaluated.
+
+    Parameters
+    ----------
+    log_ratio : callable
+        Points (j, r), any number of them -> log density minus log q, (j,), up to a constant. q is N(0, I) here.
+    z : array (J, r)
+        The present points of the chains, in the whitened coordinates of q.
+    sweeps : int
+        Moves of every chain.
+    rng : numpy Generator
+        Source of all random choices.
+
+    Examples
+    --------
+    The distribution N(0, I) exp(z) is N(1, I):
+
+    >>> rng = np.random.default_rng(0)
+    >>> z, evaluations = elliptical_slice_sweeps(lambda z: z[:, 0], rng.standard_normal((4000, 1)), 10, rng)
+    >>> bool(abs(z.mean() - 1) < 0.05 and abs(z.std() - 1) < 0.05)
+    True
+    """
+    state = np.asarray(to_numpy(z), dtype=np.float64)
+    evaluate = numpy_ratio(log_ratio, z)
+    heights, evaluations = evaluate(state), len(state)
+    for _ in range(sweeps):
+        state, heights, tried = slice_sweep(evaluate, state, heights, rng)
+        evaluations += tried
+    return like(state, z), evaluations
+
+
+def numpy_ratio(log_ratio: Callable[[Array], Array], reference: Array) -> Callable[[Numbers], Numbers]:
+    """Return a log ratio from numpy to numpy in double precision, computed in the library of `reference`."""
+
+    def evaluate(z: Numbers) -> Numbers:
+        return np.asarray(to_numpy(log_ratio(like(z, reference))), dtype=np.float64)
+
+    return evaluate
+
+
+def slice_sweep(
+    log_ratio: Callable[[Numbers], Numbers],
+    z: Numbers,
+    heights: Numbers,
+    rng: np.random.Generator,
+    *,
+    most_shrinks: int = 100,
+) -> tuple[Numbers, Numbers, int]:
+    """Return z (J, r) and its heights log_ratio(z) (J,) after one move of every chain, and the points evaluated.
+
+    Only the chains that are still searching are evaluated again. A chain stays where it is after `most_shrinks` misses,
+    when its bracket is far below round-off.
+    """
+    z, heights, evaluations = z.copy(), heights.copy(), 0
+    start, nu = z.copy(), np.asarray(rng.standard_normal(z.shape))
+    floor = heights - rng.standard_exponential(len(z))
+    phi = 2 * math.pi * rng.random(len(z))
+    low, high = phi - 2 * math.pi, phi.copy()
+    searching = np.arange(len(z))
+    for _ in range(most_shrinks):
+        angle = phi[searching, None]
+        trial = start[searching] * np.cos(angle) + nu[searching] * np.sin(angle)
+        found = log_ratio(trial)
+        evaluations += len(searching)
+        hit = found > floor[searching]  # a NaN is a miss
+        z[searching[hit]], heights[searching[hit]] = trial[hit], found[hit]
+        searching = searching[~hit]
+        if len(searching) == 0:
+            break
+        missed = phi[searching]
+        low[searching] = np.where(missed < 0, missed, low[searching])
+        high[searching] = np.where(missed < 0, high[searching], missed)
+        phi[searching] = rng.uniform(low[searching], high[searching])
+    return z, heights, evaluations
