@@ -332,5 +332,5 @@ def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path, name):
 def test_outputs_are_checked_before_any_work(tmp_path):
     with pytest.raises(ValueError, match=r"ends in '\.txt'"), table_writer(tmp_path / "p.txt"):
         pass
-    with pytest.raises(ValueError, match=r"folder .* does not exist"), replacing(tmp_path / "no" / "p.csv"):
+    with pytest.raises(FileNotFoundError, match=r"folder .* does not exist"), replacing(tmp_path / "no" / "p.csv"):
         pass

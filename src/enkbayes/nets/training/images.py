@@ -20,8 +20,8 @@ from safetensors.torch import save_file
 from torch import nn
 from torch.nn import functional
 
-from enkbayes.nets.checkpoints import in_one_piece
 from enkbayes.nets.subspace import logits_of
+from enkbayes.storage.files import replacing
 from enkbayes.storage.fingerprint import fingerprint
 
 Vector = np.ndarray[Any, Any]
@@ -153,7 +153,7 @@ def _epoch(
 
 
 def _store(model: nn.Module, optimiser: torch.optim.Optimizer, path: Path | None, name: str, epochs: int) -> None:
-    """Write weights, buffers and momenta in one piece."""
+    """Write weights, buffers and momenta, all or nothing."""
     if path is None:
         return
     tensors = {f"model.{key}": value for key, value in model.state_dict().items()}
@@ -162,7 +162,8 @@ def _store(model: nn.Module, optimiser: torch.optim.Optimizer, path: Path | None
             tensors[f"momentum.{i}"] = momentum
     # the format takes no tensors that share memory, as tied weights do
     apart = {key: tensor.clone(memory_format=torch.contiguous_format) for key, tensor in tensors.items()}
-    with in_one_piece(path) as draft:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path) as draft:
         save_file(apart, draft, metadata={"recipe": name, "epochs": str(epochs)})
 
 
