@@ -30,8 +30,6 @@ UNDER_WAY = {
     ("engine", "core"),
     ("core", "solvers"),
     ("nets", "evaluation"),
-    ("samplers", "storage"),
-    ("storage", "estimators"),
 }
 """Imports against the order that the restructuring still has to remove."""
 

@@ -10,8 +10,8 @@ from enkbayes.core.posterior import Info, Posterior, Uncertainty
 from enkbayes.core.problem import Problem
 
 if TYPE_CHECKING:
-    from enkbayes.estimators.artefacts import load, save
     from enkbayes.estimators.classifier import EnsembleClassifier
+    from enkbayes.estimators.files import load, save
     from enkbayes.inference import (
         Advice,
         Evidence,
@@ -32,12 +32,14 @@ if TYPE_CHECKING:
         TrotterSampler,
     )
     from enkbayes.samplers.run import iterate, run
+    from enkbayes.storage.checkpoint import CheckpointWriter
 
 __all__ = [
     "Advice",
     "AffineEnsemble",
     "Bernoulli",
     "Categorical",
+    "CheckpointWriter",
     "EnsembleClassifier",
     "Equilibrium",
     "Evidence",
@@ -67,9 +69,10 @@ __all__ = [
 ]
 
 _ON_FIRST_USE = {
+    "CheckpointWriter": "enkbayes.storage.checkpoint",
     "EnsembleClassifier": "enkbayes.estimators.classifier",
-    "load": "enkbayes.estimators.artefacts",
-    "save": "enkbayes.estimators.artefacts",
+    "load": "enkbayes.estimators.files",
+    "save": "enkbayes.estimators.files",
     "iterate": "enkbayes.samplers.run",
     "run": "enkbayes.samplers.run",
     **dict.fromkeys(

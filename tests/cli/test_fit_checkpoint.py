@@ -1,4 +1,4 @@
-"""`enkbayes fit --checkpoint` in one process: cut short, and gone on with."""
+"""`enkbayes fit --checkpoint` in one process: interrupted and resumed."""
 
 import os
 import signal
@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 import enkbayes as eb
 from enkbayes.cli import app
-from enkbayes.storage import model_files as storage
+from enkbayes.storage import model_file as storage
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def test_the_same_command_goes_on(fit, tmp_path, monkeypatch, end, code, words, 
         cut_short(patched, end)
         result = fit("--checkpoint", "run.safetensors")
     assert result.exit_code == code
-    again = "the same command goes on from there, on any number of processes"
+    again = "the same command resumes from there, on any number of processes"
     assert result.stderr == f"error: {words}; the checkpoint run.safetensors holds step {step}: {again}\n"
     assert not (tmp_path / "model.safetensors").exists()
     assert fit("--checkpoint", "run.safetensors").exit_code == 0
@@ -70,7 +70,7 @@ def test_a_run_that_ended_is_kept_until_the_model_is_written(fit, tmp_path, monk
         patched.setattr(eb.EnsembleClassifier, "trust_", property(lambda _: interrupt()))
         result = fit("--checkpoint", "run.safetensors")
     assert result.exit_code == 130
-    assert result.stderr == "error: interrupted; the same command goes on from run.safetensors\n"
+    assert result.stderr == "error: interrupted; the same command resumes from run.safetensors\n"
     monkeypatch.setattr(eb.Homotopy, "step", lambda *_: pytest.fail("there was nothing left to do"))
     assert fit("--checkpoint", "run.safetensors").exit_code == 0
     assert not (tmp_path / "run.safetensors").exists()
@@ -78,7 +78,7 @@ def test_a_run_that_ended_is_kept_until_the_model_is_written(fit, tmp_path, monk
 
 @pytest.mark.parametrize(
     ("path", "words"),
-    [("model.safetensors", "both model.safetensors; expected two files"), ("no/run", "folder no of the checkpoint")],
+    [("model.safetensors", "both model.safetensors; expected two files"), ("no/run", "the folder no does not exist")],
 )
 def test_a_wrong_place_is_refused(fit, path, words):
     result = fit("--checkpoint", path)
@@ -92,4 +92,4 @@ def test_another_seed_is_another_run(fit, monkeypatch):
         fit("--checkpoint", "run.safetensors")
     result = fit("--checkpoint", "run.safetensors", "--seed", "1")
     assert result.exit_code == 2
-    assert "is that of another run, with seed 0; expected 1; remove the file to begin anew" in result.stderr
+    assert "belongs to another run, with seed 0; expected 1; remove the file to start again" in result.stderr

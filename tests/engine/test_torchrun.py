@@ -16,8 +16,8 @@ pytest.importorskip("torch")
 
 import enkbayes as eb
 from enkbayes.cli import app
-from enkbayes.storage import model_files as storage
-from enkbayes.storage.snapshots import Snapshot
+from enkbayes.storage import model_file as storage
+from enkbayes.storage.checkpoint import Snapshot
 
 WORKER = Path(__file__).with_name("torchrun_worker.py")
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
@@ -131,7 +131,7 @@ def differences(one, other):
 
 
 def begun_at(here):
-    """Return the step of the checkpoint, or of the model the step from which its run went on."""
+    """Return the step of the checkpoint, or of the model the step from which its run resumed."""
     model = here / "lost.safetensors"
     if model.exists():
         return storage.read(model).posterior.info.trace[0][0]
@@ -158,7 +158,7 @@ def test_a_lost_process_leaves_one_sentence_and_a_checkpoint(lost):
     assert len(sentences) == 1, errors
     assert "another process has ended or does not answer" in sentences[0]
     steps = Snapshot.read(here / "run.safetensors").steps
-    assert f"the checkpoint run.safetensors holds step {steps}: the same command goes on from there" in sentences[0]
+    assert f"the checkpoint run.safetensors holds step {steps}: the same command resumes from there" in sentences[0]
     assert (here / "codes" / "code-0-1.txt").read_text() == "4"
     assert not (here / "lost.safetensors").exists()
 
@@ -194,7 +194,7 @@ def test_bad_input_is_told_once_and_ends_all(triple):
     assert [codes(here, position, 3) for position in (3, 4, 5)] == [[2, 2, 2]] * 3
     assert len(sentences) == 3, errors
     assert "target 'nothing' is not in the data" in sentences[0]
-    assert "the checkpoint foreign.safetensors is that of another run, with parameters 21; expected 3" in sentences[1]
+    assert "the checkpoint foreign.safetensors belongs to another run, with parameters 21; expected 3" in sentences[1]
     assert "--nonsense" in sentences[2]
 
 

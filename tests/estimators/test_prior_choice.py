@@ -14,8 +14,7 @@ from typer.testing import CliRunner
 
 import enkbayes as eb
 from enkbayes.cli.app import app
-from enkbayes.storage.header import decode, encode
-from enkbayes.storage.model_files import read
+from enkbayes.storage.model_file import decode, encode, read
 
 X, y = load_breast_cancer(return_X_y=True)
 X, y = scale(X)[::2, :10], y[::2]

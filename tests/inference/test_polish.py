@@ -5,8 +5,7 @@ import pytest
 
 import enkbayes as eb
 from enkbayes.inference.polishing import closed_form_wins, drift
-from enkbayes.storage.header import Artefact
-from enkbayes.storage.model_files import read, write
+from enkbayes.storage.model_file import Artefact, read, write
 from golden.make_truth import FOLDER, inputs
 from oracles.problems import method_problem
 

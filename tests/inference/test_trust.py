@@ -10,7 +10,6 @@ import scipy.sparse
 
 import enkbayes as eb
 from enkbayes.inference import trust
-from enkbayes.storage.records import from_json, to_json
 from oracles.problems import logistic_data, method_problem
 
 VERDICTS = {
@@ -162,16 +161,3 @@ def test_polished_particles_are_judged_by_their_climb():
     for drift, verdict in ((0.0, trust.GOOD), (0.2, trust.USABLE), (0.5, trust.BAD)):
         assert trust.judge(replace(figures, sweeps=20, drift=drift))[0] == verdict
     assert "polish(40)" in trust.judge(replace(figures, sweeps=20, drift=0.2))[2]
-
-
-def test_json_there_and_back():
-    problem = method_problem("T0")
-    report = eb.assess(problem, eb.run(problem, eb.Homotopy()))  # a homotopy has no residual
-    stored = to_json(report)
-    assert stored["residual"] is None
-    again = from_json(trust.Trust, stored, "trust report")
-    assert to_json(again) == stored
-    assert math.isnan(again.residual)
-    for wrong in ({}, stored | {"extra": 1}, stored | {"verdict": 3}, stored | {"draws": True}, [stored]):
-        with pytest.raises(ValueError, match="trust report"):
-            from_json(trust.Trust, wrong, "trust report")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -60,7 +60,6 @@ def fit(
     """
     from enkbayes.estimators.classifier import EnsembleClassifier
     from enkbayes.inference.trust import BAD
-    from enkbayes.storage.records import to_json
 
     begin = time.perf_counter()
     with together(checkpoint) as processes:
@@ -88,7 +87,7 @@ def fit(
             checkpoint.unlink(missing_ok=True)
     if processes.leads:
         facts = _facts(classifier, data.preprocessing, data.table.rows) | {
-            "trust": to_json(trust) | {"sentence": trust.sentence},
+            "trust": asdict(trust) | {"sentence": trust.sentence},
             "seconds": time.perf_counter() - begin,
             "file": str(out),
         }
@@ -138,9 +137,9 @@ class TrainingData:
 
 def _learn(classifier: EnsembleClassifier, data: TrainingData, processes: Processes, path: Path | None) -> None:
     """Fit the classifier, in one process or on shares of the rows."""
-    from enkbayes.storage.checkpoints import Checkpoint
+    from enkbayes.storage.checkpoint import CheckpointWriter
 
-    kept = None if path is None else Checkpoint(path, keep=True)  # until the model is written
+    kept = None if path is None else CheckpointWriter(path, keep=True)  # until the model is written
     if processes.count == 1:
         classifier.fit(data.features(), data.labels, checkpoint=kept)
         return
@@ -218,8 +217,6 @@ def _precision(words: str) -> float | str:
 
 
 def _facts(classifier: EnsembleClassifier, preprocessing: Preprocessing, rows: int) -> dict[str, Any]:
-    from enkbayes.storage.records import to_json
-
     info = classifier.posterior_.info
     return {
         "rows": rows,
@@ -228,9 +225,9 @@ def _facts(classifier: EnsembleClassifier, preprocessing: Preprocessing, rows: i
         "features": len(preprocessing.features),
         "left_out": [name for name, _ in preprocessing.left_out],
         "prior_precision": float(classifier.prior_precision_),
-        "prior_choice": None if classifier.tuning_ is None else to_json(classifier.tuning_),
+        "prior_choice": None if classifier.tuning_ is None else asdict(classifier.tuning_),
         "intercept_precision": float(classifier.intercept_precision),
-        "log_evidence": to_json(classifier.evidence_) | {"text": str(classifier.evidence_)},
+        "log_evidence": asdict(classifier.evidence_) | {"text": str(classifier.evidence_)},
         "sampler": info.sampler,
         "particles": classifier.particles,
         "steps": info.steps,

@@ -30,7 +30,7 @@ class TableModel:
     def load(cls, path: Path) -> TableModel:
         """Open a model file."""
         from enkbayes.estimators.classifier import EnsembleClassifier
-        from enkbayes.storage.model_files import read
+        from enkbayes.storage.model_file import read
 
         if not path.is_file():
             trouble = "is a folder" if path.is_dir() else "is not there"

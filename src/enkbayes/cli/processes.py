@@ -80,7 +80,7 @@ def together(checkpoint: Path | None = None) -> Iterator[Processes]:
 def _ending(checkpoint: Path | None) -> Iterator[None]:
     """Turn what ends a command into one sentence of one process and an exit code of each."""
     from enkbayes.engine.processes import ProcessLost, connected, first_word
-    from enkbayes.storage.checkpoints import Stopped
+    from enkbayes.storage.checkpoint import Stopped
 
     turn = f"in command {next(TURNS)}"
     try:
@@ -94,7 +94,7 @@ def _ending(checkpoint: Path | None) -> Iterator[None]:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
         sentence = str(error) or "interrupted"
         if checkpoint is not None and checkpoint.exists() and str(checkpoint) not in sentence:
-            sentence += f"; the same command goes on from {checkpoint}"
+            sentence += f"; the same command resumes from {checkpoint}"
         if first_word(turn):
             sys.stderr.write(f"error: {' '.join(sentence.split())}\n")
             sys.stderr.flush()
@@ -104,7 +104,7 @@ def _ending(checkpoint: Path | None) -> Iterator[None]:
 
 def _stop(*_: Any) -> None:
     """End because torchrun says so: another process has ended, or the job is cancelled."""
-    from enkbayes.storage.checkpoints import Stopped
+    from enkbayes.storage.checkpoint import Stopped
 
     raise Stopped("the process was asked to end")
 

@@ -26,12 +26,12 @@ from enkbayes.inference.polishing import polish
 from enkbayes.inference.priors import chosen_precision, groups_to_choose, is_auto, weight_and_intercept_priors
 from enkbayes.inference.trust import Trust, assess
 from enkbayes.samplers import BY_NAME, FROM_PRIOR, MeanField, Sampler
+from enkbayes.samplers.recorder import Recorder
 from enkbayes.samplers.run import run
 from enkbayes.solvers.map_estimate import map_estimate
-from enkbayes.storage.checkpoints import Checkpoint
+from enkbayes.storage.checkpoint import as_recorder
 from enkbayes.storage.fingerprint import fingerprint
-from enkbayes.storage.header import Artefact
-from enkbayes.storage.model_files import write
+from enkbayes.storage.model_file import Artefact, write
 
 Array = np.ndarray[Any, Any]
 FLOATS = (np.float64, np.float32)
@@ -166,7 +166,7 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         sample_weight: Any = None,
         *,
         calibration: tuple[Any, Any] | None = None,
-        checkpoint: Checkpoint | str | Path | None = None,
+        checkpoint: Recorder | str | Path | None = None,
     ) -> Self:
         """Fit to features X (N, D), dense or sparse, and labels y (N,); discards earlier fits.
 
@@ -181,8 +181,9 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             under a prior around the trained weights, and predicts such rows no worse than temperature scaling; see
             `enkbayes.inference.calibration`. The trained weights are prior_mean if it is an array, and otherwise the
             most probable weights given the training rows.
-        checkpoint : Checkpoint or path, optional
-            A file that stores the run, see `enkbayes.samplers.run`. Resuming from it needs a number as random_state.
+        checkpoint : path or CheckpointWriter, optional
+            A file that stores the run, so that the same call resumes it after an interruption. Resuming needs a number
+            as random_state.
         """
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=FLOATS)
         check_classification_targets(y)
@@ -241,7 +242,7 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         *,
         classes: Any = None,
         tuning: Tuning | None = None,
-        checkpoint: Checkpoint | str | Path | None = None,
+        checkpoint: Recorder | str | Path | None = None,
     ) -> Self:
         """Fit to the rows of all processes; X (n, D) and y (n,) are the rows of this one, and n may be 0.
 
@@ -359,7 +360,7 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Write the fitted classifier to one `.safetensors` file; `enkbayes.load` reads it.
 
         preprocessing is any dict of JSON values to store beside the model;
-        `enkbayes.storage.model_files.read(path).preprocessing` returns it.
+        `enkbayes.storage.model_file.read(path).preprocessing` returns it.
         """
         check_is_fitted(self)
         names = getattr(self, "feature_names_in_", None)
@@ -474,7 +475,7 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         data: str | None,
         *,
         theta: Array | None = None,
-        checkpoint: Checkpoint | str | Path | None = None,
+        checkpoint: Recorder | str | Path | None = None,
     ) -> None:
         """Run, polish and keep the result; `data` is the fingerprint of the training data."""
         posterior = run(
@@ -484,7 +485,7 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             seed=seed,
             theta=theta,
             progress=self.progress,
-            checkpoint=checkpoint,
+            recorder=as_recorder(checkpoint),
         )
         self.problem_ = problem
         polished = polish(problem, replace(posterior, state=None), self.sweeps, seed=seed, progress=self.progress)

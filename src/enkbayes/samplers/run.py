@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,8 +20,8 @@ from enkbayes.engine.arrays import Array, all_finite, to_numpy
 from enkbayes.engine.threads import threads_for_chunks
 from enkbayes.samplers import Equilibrium, Informed, Sampler, State
 from enkbayes.samplers.progress import progress_bar
+from enkbayes.samplers.recorder import Recorder
 from enkbayes.samplers.start import count, initial_ensemble, resumed, whole_seed
-from enkbayes.storage.checkpoints import Checkpoint, Keeper
 
 TRACE = 400  # entries of a trace that are kept
 
@@ -91,7 +90,7 @@ def run(
     state: State | None = None,
     progress: bool = False,
     callback: Callable[[State], Any] | None = None,
-    checkpoint: Checkpoint | str | Path | None = None,
+    recorder: Recorder | None = None,
 ) -> Posterior:
     """Run a sampler to its end and return the posterior; warns when it did not converge.
 
@@ -101,10 +100,9 @@ def run(
         Show a progress bar.
     callback : callable, optional
         Called with every state; the run stops when it returns True.
-    checkpoint : str, Path or Checkpoint, optional
-        A file that keeps the run, written every few seconds and when the run is cut short (an interrupt, SIGTERM, a
-        lost process), removed when it ends. A run that finds its file goes on from it, and refuses that of another; see
-        `storage/checkpoints.py`.
+    recorder : Recorder, optional
+        Receives every state, and may supply the one to resume from: `CheckpointWriter("run.safetensors")` writes the
+        run to a file, so that the same call resumes it after an interruption.
 
     Examples
     --------
@@ -117,19 +115,18 @@ def run(
     """
     sampler = Equilibrium() if sampler is None else sampler
     started = time.perf_counter()
-    keeper = None if checkpoint is None else Keeper.create(checkpoint, problem, sampler)
-    if keeper is not None:
-        expected = particles if theta is None else len(theta)
-        state = keeper.found(seed, expected if state is None else None) or state
+    if recorder is not None:
+        size = (particles if theta is None else len(theta)) if state is None else None
+        state = recorder.resume(problem, sampler, seed=seed, particles=size) or state
     states = iterate(problem, sampler, particles=particles, seed=seed, theta=theta, state=state)
     with (
-        nullcontext() if keeper is None else keeper.watching(),
+        nullcontext() if recorder is None else recorder,
         progress_bar(type(sampler).__name__, sampler.horizon, enabled=progress) as report,
     ):
         last, trace = next(states), []
         while True:
-            if keeper is not None:
-                keeper(last)
+            if recorder is not None:
+                recorder(last)
             report(last)
             trace.append((last.steps, last.residual, float(np.sum(to_numpy(last.ensemble.variances)))))
             if callback is not None and callback(last) is True:
@@ -140,8 +137,6 @@ def run(
             if following is None:
                 break
             last = following
-    if keeper is not None:
-        keeper.done()
     info = replace(_info(problem, sampler, last, time.perf_counter() - started), trace=_thinned(trace))
     if not info.converged:
         from sklearn.exceptions import ConvergenceWarning

@@ -1,6 +1,5 @@
-"""Checkpoints: a run that is cut short goes on as if nothing had happened, and the file of another run is refused."""
+"""Checkpoints: an interrupted run resumes as if nothing had happened, and the file of another run is refused."""
 
-import json
 import os
 import signal
 import threading
@@ -11,9 +10,9 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 import enkbayes as eb
-from enkbayes.storage import containers
-from enkbayes.storage.checkpoints import Checkpoint, Keeper, Stopped
-from enkbayes.storage.snapshots import KIND, Snapshot, identify
+from enkbayes.storage import container
+from enkbayes.storage.checkpoint import KIND, Snapshot, Stopped, identify
+from enkbayes.storage.checkpoint import CheckpointWriter as Writer
 
 rng = np.random.default_rng(5)
 X = rng.standard_normal((120, 4))
@@ -50,7 +49,7 @@ def cut_at(step):
 
 def interrupted(path, asked, sampler, step=2, **settings):
     with pytest.raises(Cut):
-        eb.run(asked, sampler, callback=cut_at(step), checkpoint=path, **settings)
+        eb.run(asked, sampler, callback=cut_at(step), recorder=Writer(path), **settings)
     assert path.exists()
 
 
@@ -64,7 +63,7 @@ def test_a_run_goes_on_exactly(name, path):
     sampler, settings = EXACT[name], {"particles": 30, "seed": 3}
     whole, first = eb.run(problem(), sampler, **settings), []
     interrupted(path, problem(), sampler, step=1, **settings)
-    again = eb.run(problem(), sampler, checkpoint=path, callback=lambda s: first.append(s.steps), **settings)
+    again = eb.run(problem(), sampler, recorder=Writer(path), callback=lambda s: first.append(s.steps), **settings)
     assert first[0] == 1
     assert np.max(np.abs(np.asarray(again.theta) - whole.theta)) < 1e-12
     assert (again.info.steps, again.info.converged, again.info.message, again.gaussian) == (
@@ -79,12 +78,12 @@ def test_a_run_goes_on_exactly(name, path):
 @pytest.mark.parametrize("labels", [TWO, THREE], ids=["two classes", "three classes"])
 @pytest.mark.parametrize("particles", [60, 4], ids=["many", "few"])
 @pytest.mark.parametrize("sampler", [eb.Equilibrium(), eb.MeanField()], ids=["own", "mean field"])
-def test_adaptive_runs_go_on_with_their_history(path, sampler, particles, labels):
+def test_adaptive_runs_resume_with_their_history(path, sampler, particles, labels):
     asked, settings = problem(labels), {"particles": particles, "seed": 1}
     whole = eb.run(asked, sampler, **settings)
     for step in range(1, whole.info.steps, 3):
         interrupted(path, asked, sampler, step=step, **settings)
-    again = eb.run(asked, sampler, checkpoint=path, **settings)
+    again = eb.run(asked, sampler, recorder=Writer(path), **settings)
     assert np.max(np.abs(again.theta - whole.theta)) < 1e-12
     assert again.info.steps == whole.info.steps
     assert again.info.blend == whole.info.blend
@@ -104,31 +103,46 @@ class Mine(eb.Homotopy):
 
 def test_an_unknown_control_is_made_again(path):
     interrupted(path, problem(), Mine(steps=5), particles=20)
-    again = eb.run(problem(), Mine(steps=5), particles=20, checkpoint=path)
+    again = eb.run(problem(), Mine(steps=5), particles=20, recorder=Writer(path))
     assert np.array_equal(again.theta, eb.run(problem(), Mine(steps=5), particles=20).theta)
 
 
-def test_nonlinear_runs_go_on(path):
+@pytest.mark.parametrize("change", [{"type": "Another"}, {"fields": {"other": 1}}], ids=["type", "fields"])
+@pytest.mark.parametrize("particles", [60, 4], ids=["many", "few"])
+def test_a_control_of_another_version_is_made_again(path, particles, change):
+    whole, steps = eb.run(problem(), particles=particles), []
+    interrupted(path, problem(), eb.Equilibrium(), step=3, particles=particles)
+    header, tensors = container.read(path, KIND)
+    header["control"] |= change
+    container.write(path, KIND, header, tensors)
+    recorder = Writer(path)
+    again = eb.run(problem(), particles=particles, recorder=recorder, callback=lambda s: steps.append(s.steps))
+    assert steps[0] >= 3
+    assert again.info.converged
+    assert np.max(np.abs(again.theta - whole.theta)) < 1e-4
+
+
+def test_nonlinear_runs_resume(path):
     law = eb.Gaussian.isotropic(4)
     asked = eb.Problem.nonlinear(lambda theta: np.tanh(X @ theta.T), TWO, law)
     whole = eb.run(asked, eb.Homotopy(steps=5), particles=20)
     interrupted(path, asked, eb.Homotopy(steps=5), particles=20)
-    assert np.array_equal(eb.run(asked, eb.Homotopy(steps=5), particles=20, checkpoint=path).theta, whole.theta)
+    assert np.array_equal(eb.run(asked, eb.Homotopy(steps=5), particles=20, recorder=Writer(path)).theta, whole.theta)
 
 
-def test_single_precision_and_torch_go_on(path):
+def test_single_precision_and_torch_resume(path):
     torch = pytest.importorskip("torch")
     asked = problem(features=torch.as_tensor(X, dtype=torch.float32))
     interrupted(path, asked, eb.Homotopy(steps=5), particles=20)
     assert {x.dtype for x in load_file(path).values()} == {np.dtype(np.float32)}
-    again = eb.run(asked, eb.Homotopy(steps=5), particles=20, checkpoint=path)
+    again = eb.run(asked, eb.Homotopy(steps=5), particles=20, recorder=Writer(path))
     assert torch.equal(again.theta, eb.run(asked, eb.Homotopy(steps=5), particles=20).theta)
 
 
 def test_a_finished_run_may_be_kept(path):
-    kept, seen = Checkpoint(path, keep=True), []
-    first = eb.run(problem(), particles=40, checkpoint=kept)
-    again = eb.run(problem(), particles=40, checkpoint=kept, callback=lambda s: seen.append(s.steps))
+    kept, seen = Writer(path, keep=True), []
+    first = eb.run(problem(), particles=40, recorder=kept)
+    again = eb.run(problem(), particles=40, recorder=kept, callback=lambda s: seen.append(s.steps))
     assert np.array_equal(first.theta, again.theta)
     assert seen == [first.info.steps]
     assert again.info.converged
@@ -137,16 +151,22 @@ def test_a_finished_run_may_be_kept(path):
     assert further.info.residual < 1e-10
 
 
-def test_writes_are_rationed(path, monkeypatch):
-    written = []
-    monkeypatch.setattr(Snapshot, "write", lambda self, path: written.append(self.steps))
-    eb.run(problem(), eb.Homotopy(steps=6), checkpoint=Checkpoint(path, every=3600))
-    assert written == []
-    clock = iter(range(1000))
-    monkeypatch.setattr("enkbayes.storage.checkpoints.time.monotonic", lambda: next(clock))
-    keeper = Keeper(Checkpoint(path, every=0), problem(), eb.Homotopy(), {}, due=0.0)
-    for state in eb.iterate(problem(), eb.Homotopy(steps=60), particles=20):
-        keeper(state)
+def test_writes_are_rationed(path):
+    eb.run(
+        problem(),
+        eb.Homotopy(steps=6),
+        recorder=Writer(path, every=3600),
+        callback=lambda _: path.exists() and pytest.fail("written before its time"),
+    )
+    written, ticks = [], iter(range(1000))
+    writer = Writer(path, every=0, clock=lambda: next(ticks))
+
+    def look(state):
+        found = Snapshot.read(path).steps
+        if found not in written:
+            written.append(found)
+
+    eb.run(problem(), eb.Homotopy(steps=60), particles=20, recorder=writer, callback=look)
     assert written == [0, 20, 40, 60]  # a write takes one tick of the clock, so 20 must pass before the next
 
 
@@ -157,14 +177,14 @@ def test_sigterm_waits_for_the_step_and_leaves_a_checkpoint(path):
 
     before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(Stopped, match=r"asked to end; the checkpoint .*run.safetensors holds step 3: the same command"):
-        eb.run(problem(), eb.Homotopy(steps=5), callback=cancelled, checkpoint=path)
+        eb.run(problem(), eb.Homotopy(steps=5), callback=cancelled, recorder=Writer(path))
     assert signal.getsignal(signal.SIGTERM) is before
     assert Snapshot.read(path).steps == 3
 
 
 def test_it_works_in_a_thread_too(path):
     found = []
-    thread = threading.Thread(target=lambda: found.append(eb.run(problem(), particles=20, checkpoint=path)))
+    thread = threading.Thread(target=lambda: found.append(eb.run(problem(), particles=20, recorder=Writer(path))))
     thread.start()
     thread.join()
     assert found[0].info.converged
@@ -191,14 +211,14 @@ def test_the_file_of_another_run_is_refused(path, words):
     interrupted(path, problem(), eb.Homotopy(steps=5), particles=20)
     settings = {"asked": problem(), "sampler": eb.Homotopy(steps=5), "particles": 20} | OTHERS[words]
     before = path.read_bytes()
-    with pytest.raises(ValueError, match=f"is that of another run, with {words}.*; remove the file to begin anew"):
-        eb.run(settings.pop("asked"), settings.pop("sampler"), checkpoint=path, **settings)
+    with pytest.raises(ValueError, match=f"belongs to another run, with {words}.*; remove the file to start again"):
+        eb.run(settings.pop("asked"), settings.pop("sampler"), recorder=Writer(path), **settings)
     assert path.read_bytes() == before
 
 
 def test_settings_of_the_same_kind_may_change(path):
     interrupted(path, problem(), eb.Equilibrium(max_steps=3), particles=20)
-    assert eb.run(problem(), eb.Equilibrium(max_steps=50), particles=20, checkpoint=path).info.converged
+    assert eb.run(problem(), eb.Equilibrium(max_steps=50), particles=20, recorder=Writer(path)).info.converged
 
 
 def damage(path, how):
@@ -211,19 +231,21 @@ def damage(path, how):
         data[-3] ^= 1
         path.write_bytes(data)
     else:
-        text, tensors, _ = containers.read(path, KIND, "")
-        header = json.loads(text)
-        if how == "later":
-            header["format"] = 2
-        elif how == "without steps":
-            del header["steps"]
-        elif how == "without points":
-            del tensors["2"]
-        elif how == "foreign":
-            header["state"]["type"] = "os.system"
-        else:
-            tensors["1"] = np.full_like(tensors["1"], np.nan)
-        containers.write(path, KIND, header, tensors)
+        header, tensors = container.read(path, KIND)
+        REWRITES[how](header, tensors)
+        container.write(path, KIND, header, tensors)
+
+
+REWRITES = {
+    "later": lambda header, _: header.update(format=3),
+    "without steps": lambda header, _: header.pop("steps"),
+    "without points": lambda _, tensors: tensors.pop("ensemble.points"),
+    "foreign": lambda header, _: header["state"].update(type="os.system"),
+    "no arrays": lambda header, _: header["state"]["fields"]["ensemble"]["fields"].update(mean="mean"),
+    "no counter": lambda header, _: header["state"]["fields"].update(steps="three"),
+    "another shape": lambda _, tensors: tensors.update({"ensemble.mean": np.zeros(7)}),
+    "not finite": lambda _, tensors: tensors["ensemble.basis"].fill(np.nan),
+}
 
 
 @pytest.mark.parametrize(
@@ -232,42 +254,46 @@ def damage(path, how):
         ("cut off", "damaged or not a safetensors file"),
         ("a model", "not one of enkbayes; expected the checkpoint of a run"),
         ("changed", "checksum"),
-        ("later", "format 2; expected 1"),
+        ("later", "format 3, written by .*; this version reads up to 2, so upgrade enkbayes"),
         ("without steps", "header is not readable"),
-        ("without points", "its tensor 2 is missing or not finite"),
-        ("not finite", "its tensor 1 is missing or not finite"),
-        ("foreign", "it holds a os.system with other fields than expected"),
+        ("without points", "the tensor ensemble.points of the field points is missing"),
+        ("not finite", "the tensor ensemble.basis of the field basis is missing, or contains NaN"),
+        ("foreign", "the field state is a os.system, which is unknown"),
+        ("no arrays", "an ensemble without arrays"),
+        ("no counter", "the field steps is 'three'; expected int"),
+        ("another shape", r"mean \(7,\).*; expected \(5,\)"),
     ],
 )
 def test_a_damaged_file_is_refused(path, how, words):
     interrupted(path, problem(), eb.Homotopy(steps=5), particles=20)
     damage(path, how)
     with pytest.raises(ValueError, match=words):
-        eb.run(problem(), eb.Homotopy(steps=5), particles=20, checkpoint=path)
+        eb.run(problem(), eb.Homotopy(steps=5), particles=20, recorder=Writer(path))
 
 
 def test_nothing_of_a_file_is_executed(path):
-    save_file({"mean": np.zeros(2)}, path, metadata={KIND: "__import__('os').abort()", "sha256": ""})
+    save_file({"mean": np.zeros(2)}, path, metadata={KIND.name: "__import__('os').abort()", "sha256": ""})
     with pytest.raises(ValueError, match="not readable"):
-        eb.run(problem(), checkpoint=path)
+        eb.run(problem(), recorder=Writer(path))
 
 
 def test_a_checkpoint_needs_a_folder(tmp_path):
-    with pytest.raises(ValueError, match=r"the folder .*nowhere of the checkpoint does not exist; create it first"):
-        eb.run(problem(), checkpoint=tmp_path / "nowhere" / "run.safetensors")
+    with pytest.raises(FileNotFoundError, match=r"the folder .*nowhere does not exist; create it"):
+        eb.run(problem(), recorder=Writer(tmp_path / "nowhere" / "run.safetensors"))
 
 
 def test_two_writers_leave_a_whole_file(path):
     asked = problem()
     states = list(eb.iterate(asked, eb.Homotopy(steps=6), particles=50))
-    keepers = [Keeper.create(Checkpoint(path, every=0), asked, eb.Homotopy(steps=6)) for _ in range(2)]
+    writers = [Writer(path, every=0, share=np.inf, keep=True) for _ in range(2)]
 
-    def show(keeper):
-        for state in states:
-            keeper.due = 0.0
-            keeper(state)
+    def record(writer):
+        writer.resume(asked, eb.Homotopy(steps=6))
+        with writer:
+            for state in states:
+                writer(state)
 
-    threads = [threading.Thread(target=show, args=(keeper,)) for keeper in keepers]
+    threads = [threading.Thread(target=record, args=(writer,)) for writer in writers]
     for thread in threads:
         thread.start()
     for _ in range(20):

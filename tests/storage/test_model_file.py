@@ -1,4 +1,4 @@
-"""The artefact: what comes back, and what is refused."""
+"""Model files: what comes back, and what is refused."""
 
 import json
 import os
@@ -12,8 +12,8 @@ from sklearn.datasets import load_breast_cancer, load_iris
 from sklearn.preprocessing import StandardScaler
 
 import enkbayes as eb
-from enkbayes.storage import model_files as storage
-from enkbayes.storage.containers import checksum
+from enkbayes.storage import model_file as storage
+from enkbayes.storage.container import checksum
 from enkbayes.storage.fingerprint import fingerprint
 
 
@@ -127,13 +127,14 @@ def test_plain_safetensors_and_numpy_suffice(saved, path, iris):
     with safe_open(path, framework="numpy") as file:
         header = json.loads(file.metadata()["enkbayes"])
     theta = arrays["mean"] + arrays["points"] @ arrays["basis"].T
-    D, K = header["map"]["features"], header["map"]["outputs"]
+    linear = header["posterior"]["map"]["fields"]
+    D, K = linear["features"], linear["outputs"]
     weights = theta.reshape(-1, D + 1, K)
     probabilities = softmax(np.einsum("nd,jdk->jnk", np.column_stack([X, np.ones(len(X))]), weights), axis=-1)
     np.testing.assert_allclose(probabilities, saved.sample_proba(X), atol=1e-12)
-    assert header["classes"]["values"] == [0, 1, 2]
-    assert (header["format"], header["library"], header["kind"]) == (1, eb.__version__, "classifier")
-    assert header["info"]["sampler"].startswith("Equilibrium(")
+    assert header["posterior"]["classes"]["values"] == [0, 1, 2]
+    assert (header["format"], header["library"], header["kind"]) == (2, eb.__version__, "classifier")
+    assert header["posterior"]["info"]["fields"]["sampler"].startswith("Equilibrium(")
     assert header["fingerprint"] == saved.fingerprint_
 
 
@@ -148,7 +149,7 @@ def test_preprocessing_is_kept(saved, path):
 
 def test_optional_fields_may_be_missing(saved, path, iris):
     def older(header):
-        del header["preprocessing"], header["fingerprint"], header["info"]["nonlinearity"]
+        del header["preprocessing"], header["fingerprint"], header["posterior"]["info"]["fields"]["nonlinearity"]
         del header["estimator"]["feature_names"], header["estimator"]["parameters"]["progress"]
 
     rewrite(path, older)
@@ -158,19 +159,15 @@ def test_optional_fields_may_be_missing(saved, path, iris):
     again.partial_fit(*iris)
 
 
-def test_older_formats_are_upgraded_and_newer_ones_refused(saved, path, iris, monkeypatch):
-    def second(header):
-        return header | {"format": 2, "preprocessing": {"renamed": True}}
-
-    monkeypatch.setattr(storage, "FORMAT", 2)
-    monkeypatch.setattr(storage, "UPGRADES", {1: second})
-    assert storage.read(path).preprocessing == {"renamed": True}
-    monkeypatch.undo()
-    rewrite(path, lambda header: header.update(format=2, library="9.0"))
-    with pytest.raises(ValueError, match=r"format 2, written by enkbayes 9\.0; .* upgrade enkbayes"):
+def test_other_formats_are_refused(saved, path):
+    rewrite(path, lambda header: header.update(format=3, library="9.0"))
+    with pytest.raises(ValueError, match=r"format 3, written by enkbayes 9\.0; .* upgrade enkbayes"):
         eb.load(path)
     rewrite(path, lambda header: header.update(format=0))
     with pytest.raises(ValueError, match="unknown format 0"):
+        eb.load(path)
+    rewrite(path, lambda header: header.update(format=1))
+    with pytest.raises(ValueError, match="is not a saved model of format 1"):
         eb.load(path)
 
 
@@ -202,23 +199,42 @@ def test_foreign_files_are_refused(path):
 @pytest.mark.parametrize(
     ("edit", "message"),
     [
-        (lambda h: h.pop("kind"), "field kind is missing"),
-        (lambda h: h.pop("info"), "field info is missing"),
-        (lambda h: h["info"].pop("residual"), "residual"),
+        (lambda h: h.pop("kind"), "the kind is None"),
         (lambda h: h.update(kind="pickle"), "kind is 'pickle'"),
-        (lambda h: h.update(gaussian="yes"), "field gaussian is 'yes'; expected bool"),
+        (lambda h: h.pop("posterior"), "field likelihood is missing"),
+        (lambda h: h["posterior"].pop("info"), "field info of posterior is missing"),
+        (lambda h: h["posterior"]["info"]["fields"].pop("residual"), "field residual of info is missing"),
+        (lambda h: h["posterior"]["info"]["fields"].update(residual="small"), "residual is 'small'; expected float"),
+        (lambda h: h["posterior"]["info"]["fields"].update(steps=True), "steps is True; expected int"),
+        (lambda h: h["posterior"]["info"]["fields"].update(trace=[[1, 2]]), "trace"),
+        (lambda h: h["posterior"]["info"].update(type="LinearMap"), "info has other fields than a LinearMap"),
+        (lambda h: h["posterior"].update(info=h["posterior"]["map"]), "field info is"),
+        (lambda h: h["posterior"].update(gaussian="yes"), "field gaussian is 'yes'; expected bool"),
+        (lambda h: h["posterior"].update(colour="red"), "other fields than a Posterior"),
         (lambda h: h.update(preprocessing=[1]), "preprocessing is not a dict"),
-        (lambda h: h["map"].update(features=5), r"mean \(15,\).*expected \(18,\)"),
-        (lambda h: h["map"].update(features=True), "features is True"),
-        (lambda h: h["map"].update(outputs=None), "does not fit"),
-        (lambda h: h["classes"].update(values=[0, 1]), "2 classes do not fit"),
-        (lambda h: h["classes"].update(values=[0, 1, 1]), "not distinct"),
-        (lambda h: h["classes"].update(values=["a", "b", "c"]), "."),
-        (lambda h: h["classes"].update(dtype="<U99999"), "do not fit their dtype"),
-        (lambda h: h["classes"].update(dtype="datetime64[s]"), "do not fit their dtype"),
-        (lambda h: h["likelihood"].update(name="os.system"), "unknown name 'os.system'"),
-        (lambda h: h["likelihood"].update(fields={"x": 1}), "."),
-        (lambda h: h["estimator"]["parameters"].update(sampler={"name": "eval", "fields": {}}), "unknown name 'eval'"),
+        (lambda h: h["posterior"]["map"]["fields"].update(features=5), r"mean \(15,\).*expected \(18,\)"),
+        (lambda h: h["posterior"]["map"]["fields"].update(features=True), "features is True; expected int"),
+        (lambda h: h["posterior"]["map"]["fields"].update(outputs=None), "does not fit"),
+        (lambda h: h["posterior"]["classes"].update(values=[0, 1]), "2 classes do not fit"),
+        (lambda h: h["posterior"]["classes"].update(values=[0, 1, 1]), "not distinct"),
+        (lambda h: h["posterior"]["classes"].update(values=["a", "b", "c"]), "do not fit their dtype"),
+        (lambda h: h["posterior"]["classes"].update(dtype="<U99999"), "do not fit their dtype"),
+        (lambda h: h["posterior"]["classes"].update(dtype="datetime64[s]"), "do not fit their dtype"),
+        (lambda h: h["posterior"]["classes"].update(more=1), "field classes is"),
+        (lambda h: h["posterior"]["likelihood"].update(type="os.system"), "is a os.system, which is unknown"),
+        (lambda h: h["posterior"]["likelihood"].update(type="os:system"), "os:system is not part of enkbayes"),
+        (lambda h: h["posterior"]["likelihood"].update(type="Trust"), "."),
+        (lambda h: h["posterior"]["likelihood"].update(type=["Categorical"]), "field likelihood is missing"),
+        (lambda h: h["posterior"]["likelihood"].update(fields={"x": 1}), "other fields than a Categorical"),
+        (lambda h: h["posterior"]["likelihood"]["fields"].update(outputs="3"), "outputs is '3'; expected int"),
+        (lambda h: h["posterior"]["ensemble"]["fields"].update(mean=[1.0]), "without arrays"),
+        (lambda h: h["posterior"]["ensemble"]["fields"].update(mean={"tensor": ["mean"]}), "is missing"),
+        (lambda h: h["posterior"].update(before={"number": "nan"}), "field before is"),
+        (lambda h: h.update(trust={"number": "nan"}), "field trust is"),
+        (
+            lambda h: h["estimator"]["parameters"].update(sampler={"type": "eval", "fields": {}}),
+            "eval, which is",
+        ),
         (lambda h: h["estimator"]["parameters"].update(prior_mean={"tensor": "x"}), "prior_mean"),
         (lambda h: h["estimator"]["parameters"].update(colour="red"), "unknown parameters"),
         (lambda h: h["estimator"].update(feature_names=3), "feature_names"),
@@ -237,7 +253,7 @@ def test_every_field_is_checked(saved, path, edit, message):
         ({"mean": np.zeros((15, 1))}, r"expected \(P,\)"),
         ({"basis": np.zeros((14, 15))}, r"expected \(15,\)"),
         ({"points": np.zeros((40, 14))}, r"expected \(15,\)"),
-        ({"points": np.zeros((1, 15))}, "J >= 2"),
+        ({"points": np.zeros((0, 15))}, "J >= 1"),
         ({"mean": np.zeros(15, dtype=np.float32)}, "the same for all"),
         ({"mean": np.full(15, np.nan)}, "NaN"),
         ({"mean": np.zeros(15, dtype=np.int64)}, "dtype I64"),
@@ -251,7 +267,7 @@ def test_every_tensor_is_checked(saved, path, tensors, message):
 
 
 def test_a_changed_header_breaks_the_seal(saved, path):
-    rewrite(path, lambda header: header["classes"].update(values=[0, 1, 3]), seal=False)
+    rewrite(path, lambda header: header["posterior"]["classes"].update(values=[0, 1, 3]), seal=False)
     with pytest.raises(ValueError, match="checksum"):
         eb.load(path)
 

@@ -8,24 +8,23 @@ from typing import Any
 
 from enkbayes.core.posterior import Posterior
 from enkbayes.estimators.classifier import EnsembleClassifier
-from enkbayes.storage.header import Artefact
-from enkbayes.storage.model_files import read, write
+from enkbayes.storage.model_file import Artefact, read, write
 
 
 def save(
     model: EnsembleClassifier | Posterior, path: str | Path, *, preprocessing: Mapping[str, Any] | None = None
 ) -> None:
-    """Write a fitted classifier or a posterior to one `.safetensors` file, in one piece.
+    """Write a fitted classifier or a posterior to one `.safetensors` file, all or nothing.
 
     Parameters
     ----------
     model : EnsembleClassifier or Posterior
         Arrays of other libraries are stored from the CPU and come back as numpy.
     path : str or Path
-        A file there is replaced.
+        An existing file is replaced.
     preprocessing : dict, optional
         Anything that JSON can hold, stored beside the model;
-        `enkbayes.storage.model_files.read(path).preprocessing` gives it back.
+        `enkbayes.storage.model_file.read(path).preprocessing` returns it.
 
     Examples
     --------
@@ -46,10 +45,16 @@ def save(
         raise ValueError(f"cannot save a {type(model).__name__}; expected an EnsembleClassifier or a Posterior")
 
 
-def load(path: str | Path) -> Any:
+def load(path: str | Path, *, likelihood: type | None = None) -> Any:
     """Return the classifier or posterior that was saved; nothing in the file is executed.
 
-    A file that is damaged, foreign, or of a newer format than this version knows is refused with a ValueError.
+    Parameters
+    ----------
+    path : str or Path
+        A ValueError explains why a file is refused that is damaged, of another program, or of a newer format than this
+        version knows.
+    likelihood : class, optional
+        The class of the likelihood, if it is not part of enkbayes. Its fields come from the file.
 
     Examples
     --------
@@ -64,5 +69,5 @@ def load(path: str | Path) -> Any:
     >>> bool((again.predict_proba(X) == clf.predict_proba(X)).all())
     True
     """
-    artefact = read(path)
+    artefact = read(path, likelihood)
     return artefact.posterior if artefact.estimator is None else EnsembleClassifier.from_artefact(artefact)

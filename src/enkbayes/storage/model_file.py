@@ -1,0 +1,213 @@
+"""One `.safetensors` file for a fitted model: arrays, and a JSON header that says what they mean.
+
+Tensors: `mean` (P,), `basis` (P, r), `points` (J, r), so that theta_j = mean + basis @ points_j; the same with the
+prefix `fitted.` for the Gaussian that polished particles came from; `parameter.NAME` for the parameters of an estimator
+that are arrays. The header, in format 2, has the fields
+
+    kind            "posterior", or "classifier", which must have an estimator
+    posterior       the fields of a `Posterior`, but for its state
+    estimator       parameters and feature names
+    preprocessing   a dict of the caller's
+    fingerprint     of the training data
+    trust, evidence, tuning
+
+written by `codec.py`. Every type, shape and dtype is checked before it is used; nothing in a file is ever executed. A
+likelihood from outside the package is stored as its name, "module:Class", and its fields; its class comes from the
+caller, because no file decides which code is imported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from enkbayes.core.posterior import Posterior
+from enkbayes.engine.arrays import to_numpy
+from enkbayes.inference.empirical_bayes import Tuning
+from enkbayes.inference.evidence import Evidence
+from enkbayes.inference.trust import Trust
+from enkbayes.storage import container
+from enkbayes.storage.codec import Decoder, Encoder
+from enkbayes.storage.container import Header, Tensors
+from enkbayes.storage.format_1 import upgraded_model
+from enkbayes.storage.stored_types import TYPES, check_ensemble
+
+KIND = container.Kind("enkbayes", "a saved model", "write it again from the model", 2, {1: upgraded_model})
+RECORDS: dict[str, type] = {"trust": Trust, "evidence": Evidence, "tuning": Tuning}
+PREFIXES = {"ensemble": "", "before": "fitted"}  # of the tensors of a posterior's fields, where not the field's name
+
+
+@dataclass(frozen=True, eq=False)
+class Artefact:
+    """What a model file holds.
+
+    posterior : the particles, and how they predict
+    estimator : parameters and feature names of a classifier; None for a posterior alone
+    preprocessing : a dict that the caller stored, None if there was none
+    fingerprint : sha256 of the training data, None if unknown
+    library : version of enkbayes that wrote the file
+    trust, evidence, tuning : the trust report, the log evidence, the choice of the prior; None if not computed
+    """
+
+    posterior: Posterior
+    estimator: Mapping[str, Any] | None = None
+    preprocessing: Mapping[str, Any] | None = None
+    fingerprint: str | None = None
+    library: str = ""
+    trust: Trust | None = None
+    evidence: Evidence | None = None
+    tuning: Tuning | None = None
+
+
+def write(artefact: Artefact, path: str | Path) -> None:
+    """Write a model file, all or nothing."""
+    header, tensors = encode(artefact)
+    try:
+        container.write(path, KIND, header, tensors)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"the preprocessing cannot be written as JSON ({error}); use numbers, text, lists, dicts"
+        ) from None
+
+
+def read(path: str | Path, likelihood: type | None = None) -> Artefact:
+    """Return what a model file holds; `likelihood` is the class of a likelihood from outside the package. Raise a
+    ValueError that says what is wrong with a file that cannot be read.
+    """
+    header, tensors = container.read(path, KIND)
+    try:
+        return decode(header, tensors, likelihood)
+    except (ValueError, TypeError, KeyError) as error:
+        raise ValueError(f"{path} is not a valid model of format {KIND.format}: {error}") from None
+
+
+def encode(artefact: Artefact) -> tuple[Header, Tensors]:
+    """Return the header and the tensors of a model file."""
+    posterior, estimator = artefact.posterior, artefact.estimator
+    encoder = Encoder(TYPES | _foreign(posterior.likelihood))
+    stored = {
+        name: _encoded(encoder, getattr(posterior, name), PREFIXES.get(name, name), f"{name} of the posterior")
+        for name in (f.name for f in fields(posterior) if f.name != "state")
+    }
+    header: Header = {
+        "kind": "posterior" if estimator is None else "classifier",
+        "posterior": stored,
+        "preprocessing": None if artefact.preprocessing is None else dict(artefact.preprocessing),
+        "fingerprint": artefact.fingerprint,
+        **{name: encoder(getattr(artefact, name), name) for name in RECORDS},
+    }
+    if estimator is not None:
+        parameters = {
+            name: _encoded(encoder, _plain(value), f"parameter.{name}", f"parameter {name} of the classifier")
+            for name, value in estimator["parameters"].items()
+        }
+        header["estimator"] = {"parameters": parameters, "feature_names": estimator.get("feature_names")}
+    return header, encoder.tensors
+
+
+def decode(header: Header, tensors: Tensors, likelihood: type | None = None) -> Artefact:
+    """Return what header and tensors describe; a ValueError, TypeError or KeyError says what does not fit."""
+    kind = header.get("kind")
+    if kind not in ("posterior", "classifier"):
+        raise ValueError(f"the kind is {kind!r}; expected posterior or classifier")
+    stored = header.get("posterior")
+    decoder = Decoder(TYPES | _given(stored, likelihood), tensors)
+    posterior = decoder.fields(Posterior, stored, "posterior")
+    _check(posterior)
+    estimator = _estimator(decoder, header.get("estimator"), posterior) if kind == "classifier" else None
+    preprocessing, fingerprint = header.get("preprocessing"), header.get("fingerprint")
+    if not isinstance(preprocessing, dict | None) or not isinstance(fingerprint, str | None):
+        raise ValueError("preprocessing is not a dict, or fingerprint is not text")
+    records = {name: decoder(header.get(name), name, record | None) for name, record in RECORDS.items()}
+    if unused := tensors.keys() - decoder.used:
+        raise ValueError(f"unexpected tensors {sorted(unused)}")
+    return Artefact(posterior, estimator, preprocessing, fingerprint, str(header.get("library")), **records)
+
+
+def _encoded(encoder: Encoder, value: Any, path: str, what: str) -> Any:
+    """Return a value as JSON, or say why it cannot be stored and what to do."""
+    try:
+        return encoder(value, path)
+    except TypeError as error:
+        remedy = "save the posterior alone"
+        if what.startswith("classes"):
+            remedy = "use text, numbers or booleans as labels"
+        if what.startswith("likelihood"):
+            remedy = "use numbers, text, tuples and arrays as its fields"
+        raise ValueError(f"the {what} cannot be stored: {error}; {remedy}") from None
+
+
+def _plain(value: Any) -> Any:
+    """Return the parameter of an estimator in a form that the codec knows."""
+    if isinstance(value, np.random.RandomState):
+        return None  # the position of a generator in its stream is not a setting
+    if value is None or isinstance(value, bool | int | float | str | np.generic) or is_dataclass(value):
+        return value
+    array = np.asarray(to_numpy(value))
+    if array.dtype.kind in "OU" and all(isinstance(part, str) for part in array.tolist()):
+        return [str(part) for part in array.tolist()]  # labels
+    return array.astype(np.float64) if array.dtype.kind in "biuf" else value
+
+
+def _foreign(likelihood: Any) -> dict[str, type]:
+    """Return the name in a file of a likelihood from outside the package, with its class."""
+    kind = type(likelihood)
+    if kind in TYPES.values():
+        return {}
+    if not is_dataclass(kind):
+        raise ValueError(
+            f"the likelihood {kind.__qualname__} is not a dataclass, so its settings are not known and it cannot be "
+            "stored; decorate the class with @dataclass(frozen=True)"
+        )
+    return {f"{kind.__module__}:{kind.__qualname__}": kind}
+
+
+def _given(stored: Any, likelihood: type | None) -> dict[str, type]:
+    """Return the class that the caller gives for the likelihood of a file, under its name in the file."""
+    tag = stored.get("likelihood") if isinstance(stored, dict) else None
+    name = tag.get("type") if isinstance(tag, dict) else None
+    if not isinstance(name, str):
+        raise ValueError("the field likelihood is missing")
+    own = name.rpartition(":")[2]
+    if likelihood is None:
+        if ":" in name:
+            raise ValueError(
+                f"the likelihood {name} is not part of enkbayes, and loading a file imports no code; pass its class, "
+                f"load(path, likelihood={own.rpartition('.')[2]})"
+            )
+        return {}
+    if not isinstance(likelihood, type) or not is_dataclass(likelihood) or likelihood.__qualname__ != own:
+        raise ValueError(f"the likelihood is {name}; expected likelihood={own}, the class, but got {likelihood!r}")
+    return {name: likelihood}
+
+
+def _estimator(decoder: Decoder, stored: Any, posterior: Posterior) -> dict[str, Any]:
+    """Return the parameters and feature names of a classifier."""
+    if not isinstance(stored, dict) or not isinstance(stored.get("parameters"), dict):
+        raise ValueError("the field estimator is missing, or has no parameters")
+    found = {name: decoder(value, name) for name, value in stored["parameters"].items()}
+    parameters = {name: list(value) if isinstance(value, tuple) else value for name, value in found.items()}
+    names = stored.get("feature_names")
+    if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
+        raise ValueError("feature_names is not a list of text")
+    if names is not None and (posterior.map is None or len(names) != posterior.map.features):
+        raise ValueError(f"feature_names has {len(names)} entries, which does not fit the number of features")
+    return {"parameters": parameters, "feature_names": names}
+
+
+def _check(posterior: Posterior) -> None:
+    """Raise a ValueError unless the parts of a posterior fit each other."""
+    linear, likelihood, classes = posterior.map, posterior.likelihood, posterior.classes
+    if linear is not None and linear.outputs != likelihood.outputs:
+        raise ValueError(f"{linear} does not fit {likelihood}")
+    count = getattr(likelihood, "n_classes", likelihood.outputs or 2)
+    if classes is not None and classes.shape != (count,):
+        raise ValueError(f"{len(classes)} classes do not fit {likelihood}")
+    if classes is not None and len(np.unique(classes)) != len(classes):
+        raise ValueError(f"the classes {classes.tolist()} are not distinct")
+    for ensemble in (posterior.ensemble, posterior.fitted):
+        check_ensemble(ensemble, None if linear is None else linear.dim, linear)

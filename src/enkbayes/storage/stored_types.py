@@ -1,0 +1,85 @@
+"""The dataclasses that files may hold, by the names they have there.
+
+A name is the file's own: moving or renaming a class does not change it, and no file depends on a module path. To store
+a new dataclass, add one line to `TYPES`. A checkpoint with a control that is not here resumes from its ensemble.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from enkbayes.core.complement import Complement, Frame
+from enkbayes.core.ensemble import AffineEnsemble
+from enkbayes.core.likelihoods import Bernoulli, Categorical, Normal
+from enkbayes.core.linear_map import LinearMap
+from enkbayes.core.moments import Moments
+from enkbayes.core.posterior import Info
+from enkbayes.engine.arrays import to_numpy
+from enkbayes.inference.empirical_bayes import Tuning
+from enkbayes.inference.evidence import Evidence
+from enkbayes.inference.trust import Trust
+from enkbayes.samplers import BY_NAME, State, equilibrium, mean_field
+from enkbayes.solvers import curvature, newton, relaxation, structured
+
+LIKELIHOODS: dict[str, type] = {kind.__name__: kind for kind in (Bernoulli, Categorical, Normal)}
+SAMPLERS: dict[str, type] = {kind.__name__: kind for kind in BY_NAME.values()}
+TYPES: dict[str, type] = {
+    **LIKELIHOODS,
+    **SAMPLERS,
+    "AffineEnsemble": AffineEnsemble,
+    "Complement": Complement,
+    "Frame": Frame,
+    "LinearMap": LinearMap,
+    "Info": Info,
+    "Trust": Trust,
+    "Evidence": Evidence,
+    "Tuning": Tuning,
+    # the state of a run, and the controls of its samplers
+    "State": State,
+    "Moments": Moments,
+    "Natural": relaxation.Natural,
+    "Relaxation": relaxation.Relaxation,
+    "Newton": newton.Newton,
+    "EquilibriumControl": equilibrium.Control,
+    "MeanFieldControl": mean_field.Control,
+    "StructuredLaw": curvature.Law,
+    "StructuredMove": structured.Move,
+    "StructuredPoint": structured.Point,
+}
+
+
+def check_ensemble(ensemble: Any, parameters: int | None = None, linear: LinearMap | None = None) -> None:
+    """Raise a ValueError unless the arrays of an ensemble from a file fit each other, and the number of parameters."""
+    complement = ensemble.complement
+    arrays = {name: getattr(ensemble, name) for name in ("mean", "basis", "points")}
+    if complement is not None:
+        frame = {"left": complement.frame.left, "right": complement.frame.right}
+        arrays |= frame | {"variance": complement.variance, "tightening": complement.tightening}
+    if not all(hasattr(x, "shape") and hasattr(x, "dtype") for x in arrays.values()):
+        raise ValueError("an ensemble without arrays; expected mean, basis and points")
+    mean, basis, points = ensemble.mean, ensemble.basis, ensemble.points
+    shapes = f"mean {tuple(mean.shape)}, basis {tuple(basis.shape)}, points {tuple(points.shape)}"
+    if (mean.ndim, basis.ndim, points.ndim) != (1, 2, 2):
+        raise ValueError(f"{shapes}; expected (P,), (P, r), (J, r)")
+    P = mean.shape[0] if parameters is None else parameters
+    if (mean.shape[0], basis.shape[0]) != (P, P) or points.shape[1] != basis.shape[1] or not points.shape[0] or not P:
+        raise ValueError(f"{shapes}; expected ({P},), ({P}, r), (J, r) with J >= 1")
+    if len({x.dtype for x in arrays.values()}) > 1:
+        found = ", ".join(str(x.dtype) for x in arrays.values())
+        raise ValueError(f"dtypes {found}; expected the same for all")
+    if complement is not None:
+        _check_complement(complement, P, basis.shape[1], linear)
+
+
+def _check_complement(complement: Any, parameters: int, rank: int, linear: LinearMap | None) -> None:
+    left, right, frame = complement.frame.left, complement.frame.right, complement.frame
+    D, K = left.shape[0] if left.ndim else 0, right.shape[0] if right.ndim else 0
+    fits = left.shape in ((D,), (D, D)) and right.shape == (K, K) and parameters == D * K
+    if linear is not None:
+        fits = fits and (linear.outputs or 1) == K and linear.intercept == frame.intercept
+    if not fits or complement.variance.shape != (parameters,) or complement.tightening.shape != (rank,):
+        raise ValueError("the tensors of the complement do not fit the parameters and the basis")
+    if complement.seed < 0 or any(np.any(to_numpy(x) <= 0) for x in (complement.variance, complement.tightening)):
+        raise ValueError("the complement has a negative seed, or a variance that is not positive")
