@@ -29,7 +29,8 @@ from useful_tasks import TASKS, Data, Split, Task
 
 from enkbayes.core.posterior import Posterior
 from enkbayes.evaluation import metrics
-from enkbayes.inference.calibration import Score, calibrate
+from enkbayes.inference.calibration import calibrate
+from enkbayes.inference.held_out import Score
 from enkbayes.inference.leave_one_out import leave_one_out_proba
 from enkbayes.nets.layers import Layer
 from enkbayes.nets.start import trained_weights

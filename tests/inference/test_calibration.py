@@ -6,7 +6,9 @@ import scipy.sparse
 
 import enkbayes as eb
 from enkbayes.evaluation.metrics import nll
-from enkbayes.inference.calibration import SHARPER, TEMPERATURE, around, calibrate, temperature_scale, uncalibrated
+from enkbayes.inference.calibration import CoarseFits, around, calibrate, uncalibrated
+from enkbayes.inference.held_out import TEMPERATURE
+from enkbayes.inference.temperature import temperature_scale
 
 
 def rows(theta, size, seed, classes=2):
@@ -48,7 +50,7 @@ def test_the_scale_minimises_the_cross_entropy_which_is_penalised_where_it_sharp
     assert (scale < 1) == (size > 1)
 
     def energy(c):
-        penalty = (np.log(c) / SHARPER) ** 2 / 2 if c > 1 else 0.0
+        penalty = (np.log(c) / 0.2) ** 2 / 2 if c > 1 else 0.0
         return held_out.loss(c * size * TRUTH[None])[0] + penalty
 
     assert energy(scale) < min(energy(0.98 * scale), energy(1.02 * scale))
@@ -101,28 +103,25 @@ def test_wider_priors_are_tried_only_while_they_improve():
     assert gains[:-1] == sorted(gains[:-1])
 
 
-def test_training_rows_shape_the_prior_and_large_sets_are_thinned(monkeypatch):
+def test_training_rows_shape_the_prior_and_large_sets_are_thinned():
     train, held_out = (eb.Problem.create(*rows(TRUTH, size, seed=10)) for size in (400, 100))
     few = calibrate(held_out, 2 * TRUTH, train)[1].scores
     assert all(score.candidate.trained for score in few[1:])
-    monkeypatch.setattr("enkbayes.inference.calibration.MOST", 300)
-    thinned = calibrate(held_out, 2 * TRUTH, train)[1].scores
+    thinned = calibrate(held_out, 2 * TRUTH, train, fits=CoarseFits(train_rows=300))[1].scores
     a, b = ([s.nll for s in scores if s.candidate.spread == 0.03] for scores in (few, thinned))
     assert a != b
     np.testing.assert_allclose(a, b, atol=0.005)
 
 
 @pytest.mark.parametrize("classes", [2, 3])
-def test_laplace_fits_of_many_parameters_choose_as_those_of_few_do(monkeypatch, classes):
+def test_laplace_fits_of_many_parameters_choose_as_those_of_few_do(classes):
     rng = np.random.default_rng(15)
     truth = TRUTH if classes == 2 else rng.standard_normal((5, 3))
     theta = (truth + 0.3 * rng.standard_normal(truth.shape)).ravel()
     train, held_out = (eb.Problem.create(*rows(truth, size, seed=16, classes=classes)) for size in (600, 300))
     exact = calibrate(held_out, theta, train)
-    monkeypatch.setattr("enkbayes.inference.calibration.SMALL", 0)
-    laplace = calibrate(held_out, theta, train)
-    monkeypatch.setattr("enkbayes.inference.calibration.CURVED", 300)
-    thinned = calibrate(held_out, theta, train)
+    laplace = calibrate(held_out, theta, train, fits=CoarseFits(small=0))
+    thinned = calibrate(held_out, theta, train, fits=CoarseFits(small=0, curvature_rows=300))
     for other in (laplace, thinned):
         assert other[1].chosen == exact[1].chosen
         np.testing.assert_allclose(*([s.gain for s in c.scores[:4]] for c in (exact[1], other[1])), atol=2e-3)

@@ -81,9 +81,9 @@ class Uncertainty:
         [0.6931]
         """
         xp = namespace(proba)
-        average, aleatoric = xp.mean(proba, axis=0), xp.mean(_entropy(proba), axis=0)
+        average, aleatoric = xp.mean(proba, axis=0), xp.mean(entropy(proba), axis=0)
         # not negative but for round-off
-        epistemic = xp.maximum(_entropy(average) - aleatoric, xp.zeros_like(aleatoric))
+        epistemic = xp.maximum(entropy(average) - aleatoric, xp.zeros_like(aleatoric))
         return cls(aleatoric + epistemic, aleatoric, epistemic, xp.max(average, axis=-1))
 
 
@@ -207,7 +207,7 @@ class Posterior:
         def entropies(rows: Array, ensemble: AffineEnsemble) -> Array:
             xp = namespace(ensemble.mean)
             p = self._particle_proba(rows, ensemble)
-            return xp.stack([_entropy(xp.mean(p, axis=0)), xp.mean(_entropy(p), axis=0)], axis=-1)
+            return xp.stack([entropy(xp.mean(p, axis=0)), xp.mean(entropy(p), axis=0)], axis=-1)
 
         both = self._by_chunk(features, entropies, axis=0)
         xp = namespace(both)
@@ -283,7 +283,7 @@ class Posterior:
         return namespace(ensemble.mean).concat(parts, axis=axis) if parts else function(features, ensemble)
 
 
-def _entropy(p: Array) -> Array:
+def entropy(p: Array) -> Array:
     """Return the entropy in nats over the last axis; 0 log 0 = 0."""
     xp = namespace(p)
     tiny = xp.finfo(p.dtype).smallest_normal

@@ -19,9 +19,10 @@ from enkbayes.core.labels import announced
 from enkbayes.core.posterior import Posterior, Uncertainty
 from enkbayes.core.problem import Problem
 from enkbayes.engine.processes import first, told
-from enkbayes.inference.calibration import Calibration, calibrate
+from enkbayes.inference.calibration import calibrate
 from enkbayes.inference.empirical_bayes import Tuning, tune_prior, with_variances
 from enkbayes.inference.evidence import Evidence, log_evidence
+from enkbayes.inference.held_out import Calibration
 from enkbayes.inference.polishing import polish
 from enkbayes.inference.priors import chosen_precision, groups_to_choose, is_auto, weight_and_intercept_priors
 from enkbayes.inference.trust import Trust, assess

@@ -3,7 +3,7 @@ particles.
 """
 
 from enkbayes.inference.advice import Advice, advise
-from enkbayes.inference.calibration import Calibration, calibrate, uncalibrated
+from enkbayes.inference.calibration import calibrate, uncalibrated
 from enkbayes.inference.empirical_bayes import Tuning, tune_prior
 from enkbayes.inference.evidence import (
     Evidence,
@@ -13,11 +13,13 @@ from enkbayes.inference.evidence import (
     path_sampling,
     thermodynamic_integration,
 )
+from enkbayes.inference.held_out import Calibration
 from enkbayes.inference.leave_one_out import leave_one_out_losses, leave_one_out_proba
 from enkbayes.inference.polishing import polish
 from enkbayes.inference.priors import weight_prior
 from enkbayes.inference.propagation import Propagation, propagate
 from enkbayes.inference.reduction import reduce_to_data
+from enkbayes.inference.temperature import temperature_scale
 from enkbayes.inference.trust import Trust, assess
 
 __all__ = [
@@ -39,6 +41,7 @@ __all__ = [
     "polish",
     "propagate",
     "reduce_to_data",
+    "temperature_scale",
     "thermodynamic_integration",
     "tune_prior",
     "uncalibrated",

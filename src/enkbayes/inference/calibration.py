@@ -1,104 +1,78 @@
-"""A posterior around trained weights that held-out rows choose: one that predicts no worse than temperature scaling.
+"""A posterior around trained weights that held-out rows choose, and that predicts no worse than temperature scaling.
 
-A trained layer theta has seen its own features; a posterior fitted to these alone is sure of what the network has
-over-fitted. Rows that the network has not seen are honest, so the answer is theirs, by sequential Bayes:
+A trained layer theta has been fitted to its own features, so a posterior of the training rows alone is confident in
+whatever the network has over-fitted. Held-out rows do not have this bias. The answer is their posterior, by sequential
+Bayes:
 
     q      = posterior of the training rows under the prior N(theta, v I); without training rows that prior itself
     prior  = N(c m, C),   m, C mean and covariance of q,   c = 1 / T the temperature scale of m
     answer = posterior of the held-out rows under that prior
 
-The width v is stated as the spread, the variance v mean|phi|^2 that the logits of held-out rows have under N(theta, v
-I). As it goes to zero the answer is temperature scaling (Guo et al. 2017), so that is one of the candidates. All are
-judged by the log loss of held-out rows, each predicted by the answer to the others; that takes one fit a candidate
-(`leave_one_out.py`). T alone is found once, on all held-out rows: one number, whose optimism of order 1 / rows is
-common to temperature scaling and the candidates and cancels in the gain. Wider priors are tried while they improve.
-Chosen is the candidate whose gain over temperature scaling, less one standard error of this paired difference, is the
-largest; temperature scaling itself has gain and error zero, so it stays where nothing is better beyond doubt. Below 0
-log T has a normal prior, of standard deviation 0.2: trained networks are rarely less sure than they should be, and a
-few rows, perhaps all classified rightly, do not send T to zero. Above 0 it has none.
+`held_out.py` chooses the width v, given as the spread v mean|phi|^2 of the logits of held-out rows under N(theta, v I).
+Each held-out row is predicted by the answer to the others, which takes one fit for each candidate (`leave_one_out.py`).
+T alone is fitted once, to all held-out rows: its optimism, of order 1 / rows, is common to temperature scaling and the
+other candidates and cancels in their difference.
 """
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from scipy.optimize import minimize_scalar
 
 from enkbayes.core.ensemble import AffineEnsemble
 from enkbayes.core.gaussian import Gaussian
 from enkbayes.core.logits import LinearLogits
 from enkbayes.core.problem import Problem
 from enkbayes.engine.arrays import Array, like, symmetric, to_numpy
+from enkbayes.inference.held_out import NARROW, SPREADS, TEMPERATURE, Calibration, Candidate, choose
 from enkbayes.inference.leave_one_out import leave_one_out_losses
 from enkbayes.inference.propagation import in_double
+from enkbayes.inference.temperature import temperature_scale
 from enkbayes.samplers import MeanField
 from enkbayes.samplers.mean_field import LARGEST
 from enkbayes.samplers.run import run
 from enkbayes.solvers.map_estimate import map_estimate, whitened_moments
 
 Vector = np.ndarray[Any, Any]
-NARROW = 1e-4  # a spread that leaves the scaled weights as they are
-SPREADS = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
-MARGIN = 1.0  # standard errors that are taken off the gain of a candidate
-GUESS, SHARE = 1.0, 0.01  # spread and weight of training rows where no held-out rows are there to choose
-FEWEST = 20  # held-out rows below which nothing can be compared
-MOST = 20_000  # training rows that are read; they then stand for all
-SMALL = 300  # parameters beyond which the Laplace approximation stands in for `MeanField` where fits are compared
-CURVED = 5000  # rows that tell its covariance; they then stand for all
-COARSE = 1e-2  # residual, in posterior sds, of fits that are only compared
-MEMBERS = 20  # particles of such fits; predictions do not depend on them
-SHARPER = 0.2  # standard deviation of log T below 0
-HOTTEST = 100.0  # T between 1 / HOTTEST and HOTTEST
 
 
 @dataclass(frozen=True)
-class Candidate:
-    """The spread of the prior around the trained weights, and whether the training rows shape it."""
+class CoarseFits:
+    """Fits that are only compared with each other, and how exact they need to be.
 
-    spread: float
-    trained: bool = False
-
-    def __str__(self) -> str:
-        if self == TEMPERATURE:
-            return "temperature scaling"
-        return f"a posterior of prior spread {self.spread:g}"
-
-
-TEMPERATURE = Candidate(NARROW)
-
-
-@dataclass(frozen=True)
-class Score:
-    """The leave-one-out log loss of a candidate, and by how much that of temperature scaling is higher, with the
-    standard error of this paired difference.
+    train_rows : training rows that are read; they then stand for all
+    small : parameters up to which `MeanField` makes the fit; beyond them, up to a full covariance, Laplace does
+    curvature_rows : rows that determine the covariance of Laplace's approximation; they then stand for all
+    tol : residual at which a fit ends, in posterior standard deviations
+    particles : of `MeanField`; predictions do not depend on them
     """
 
-    candidate: Candidate
-    nll: float
-    gain: float
-    error: float
+    train_rows: int = 20_000
+    small: int = 300
+    curvature_rows: int = 5000
+    tol: float = 1e-2
+    particles: int = 20
 
-    def bound(self, margin: float) -> float:
-        """Return the gain that is safe: less `margin` standard errors."""
-        return self.gain - margin * self.error
+    def fit(self, problem: Problem, start: Array | None = None) -> AffineEnsemble:
+        """Return the Gaussian of a problem; up to 2000 parameters its covariance is full."""
+        if self.small < problem.dim <= LARGEST:
+            return self._laplace(problem, start)
+        theta = problem.prior.whitened(self.particles, np.random.default_rng(0))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the held-out loss also judges a fit that does not converge
+            return run(problem, MeanField(tol=self.tol), theta=theta).fitted
 
-
-@dataclass(frozen=True)
-class Calibration:
-    """What held-out rows chose: the candidate, the temperature scale 1 / T, the scores of the candidates that were
-    tried (temperature scaling first), the number of rows, and a sentence.
-    """
-
-    chosen: Candidate
-    scale: float
-    scores: tuple[Score, ...]
-    rows: int
-    message: str
+    def _laplace(self, problem: Problem, start: Array | None) -> AffineEnsemble:
+        """Return the Laplace approximation: the mode of all rows, found from `start` (P,), the curvature of some."""
+        mode = map_estimate(problem, tol=self.tol * math.sqrt(problem.dim), start=start).theta
+        moments = whitened_moments(thinned(problem, self.curvature_rows, 0), mode)
+        around_mode = AffineEnsemble(mode, problem.prior.dense_root, np.zeros((1, problem.dim)))
+        return around_mode.transform(replace(moments, g=0 * moments.g), gain=lambda w: 1 / w, scale=lambda w: w**-0.5)
 
 
 def calibrate(
@@ -107,27 +81,30 @@ def calibrate(
     train: Problem | None = None,
     *,
     spreads: Sequence[float] = SPREADS,
-    margin: float = MARGIN,
+    margin: float = 1.0,
     seed: int = 0,
+    fits: CoarseFits | None = None,
 ) -> tuple[Problem, Calibration]:
     """Return the problem whose posterior is the answer, held-out rows under the chosen prior, and how it was chosen.
 
-    All of it is in numpy's double precision, for priors may be ill-conditioned.
+    All arrays are in numpy's double precision, because priors may be ill-conditioned.
 
     Parameters
     ----------
     held_out : Problem
-        Rows that the training has not seen, with linear logits; its prior is not used.
+        Rows that were not used in training, with linear logits; its prior is not used.
     theta : array (P,)
         The trained weights.
     train : Problem, optional
         Rows of the training; its prior is not used. Not read beyond 2000 parameters.
     spreads : sequence of float
-        To be tried, ascending.
+        The spreads to try.
     margin : float
-        Standard errors that are taken off the gain of a candidate.
+        Standard errors that the gain of a candidate has to exceed.
     seed : int
-        Of the training rows that are read where there are many.
+        Seed of the choice of training rows, if there are many.
+    fits : CoarseFits, optional
+        How exact the fits are that are compared.
 
     Examples
     --------
@@ -141,23 +118,41 @@ def calibrate(
     _check(held_out, theta)
     held_out = in_double(held_out)
     theta = to_numpy(theta).astype(np.float64)
-    read = None if train is None or held_out.dim > LARGEST else in_double(_thinned(train, MOST, seed))
-    tried: list[tuple[Score, Gaussian]] = []
-    if held_out.size >= FEWEST:
-        tried = list(_tried(held_out, theta, read, sorted(spreads)))
-    scores = tuple(score for score, _ in tried)
-    best, law = max(tried, key=lambda pair: pair[0].bound(margin), default=(None, around(theta, held_out, NARROW)))
-    chosen = TEMPERATURE if best is None else best.candidate
-    scale = temperature_scale(held_out, law.mean)
-    problem = held_out.with_prior(_scaled(law, scale))
-    return problem, Calibration(chosen, scale, scores, held_out.size, _sentence(scores, best, held_out.size))
+    fits = CoarseFits() if fits is None else fits
+    read = None if train is None or held_out.dim > LARGEST else in_double(thinned(train, fits.train_rows, seed))
+    found = {TEMPERATURE: around(theta, held_out, NARROW)}  # q of each candidate
+
+    def scale(candidate: Candidate) -> float:
+        return temperature_scale(held_out, found[candidate].mean)
+
+    def answer(candidate: Candidate, scale: float) -> Problem:
+        return held_out.with_prior(Gaussian(scale * found[candidate].mean, found[candidate].cov))
+
+    def losses(candidate: Candidate) -> Vector:
+        if candidate == TEMPERATURE:
+            return _point_losses(held_out, temperature_scale(held_out, theta) * theta)
+        q = around(theta, held_out, candidate.spread)
+        if read is not None:
+            start = next((before.mean for other, before in reversed(found.items()) if other.trained), None)
+            fitted = fits.fit(read.with_prior(q), start)
+            q = Gaussian(fitted.mean, symmetric(fitted.cov))
+        found[candidate] = q
+        problem = answer(candidate, scale(candidate))
+        return leave_one_out_losses(problem, fits.fit(problem))
+
+    candidates = [Candidate(spread, trained=read is not None) for spread in sorted(spreads)]
+    weights = None if held_out.weights is None else to_numpy(held_out.weights)
+    calibration = choose(candidates, losses, scale, held_out.size, weights=weights, margin=margin)
+    return answer(calibration.chosen, calibration.scale), calibration
 
 
-def uncalibrated(train: Problem, theta: Array) -> tuple[Problem, Calibration]:
+def uncalibrated(
+    train: Problem, theta: Array, *, spread: float = 1.0, share: float = 0.01
+) -> tuple[Problem, Calibration]:
     """Return a cautious problem for trained weights theta (P,) without held-out rows, and a sentence on what is lost.
 
-    The prior is N(theta, v I) of spread 1, and each training row counts a hundredth: the predictions stay near those of
-    the trained weights, a little less confident.
+    The prior is N(theta, v I) with this spread, and each training row counts as this share of a row: the predictions
+    stay near those of the trained weights, a little less confident.
 
     >>> train = Problem.create([[1.0, 1.0], [0.0, 2.0]], [1, 0])
     >>> problem, calibration = uncalibrated(train, np.asarray([3.0, 4.0]))
@@ -166,29 +161,13 @@ def uncalibrated(train: Problem, theta: Array) -> tuple[Problem, Calibration]:
     """
     _check(train, theta)
     theta = like(theta, train.prior.mean)
-    weights = SHARE * (np.ones(train.size) if train.weights is None else to_numpy(train.weights))
-    problem = replace(train, weights=like(weights, theta)).with_prior(around(theta, train, GUESS))
+    weights = share * (np.ones(train.size) if train.weights is None else to_numpy(train.weights))
+    problem = replace(train, weights=like(weights, theta)).with_prior(around(theta, train, spread))
     message = (
         "no held-out rows: the width of the posterior is a guess and over-confidence of the trained weights stays; "
-        "pass calibration= rows that the training has not seen"
+        "pass held-out rows as calibration="
     )
-    return problem, Calibration(Candidate(GUESS, trained=True), 1.0, (), 0, message)
-
-
-def temperature_scale(problem: Problem, theta: Array) -> float:
-    """Return 1 / T, by which weights theta (P,) are best multiplied, under the prior of log T < 0.
-
-    >>> rightly = Problem.create([[1.0], [2.0], [-1.0]], [1, 1, 0])
-    >>> 1 < temperature_scale(rightly, np.asarray([1.0])) < 2
-    True
-    """
-
-    def potential(log_scale: float) -> float:
-        loss = float(problem.loss(theta[None, :] * math.exp(log_scale))[0])
-        return loss + (max(log_scale, 0.0) / SHARPER) ** 2 / 2
-
-    width = math.log(HOTTEST)
-    return math.exp(minimize_scalar(potential, bounds=(-width, width), options={"xatol": 1e-6}).x)
+    return problem, Calibration(Candidate(spread, trained=True), 1.0, (), 0, message)
 
 
 def around(theta: Array, problem: Problem, spread: float) -> Gaussian:
@@ -204,15 +183,8 @@ def around(theta: Array, problem: Problem, spread: float) -> Gaussian:
     return Gaussian(theta, spread / (size or 1.0))
 
 
-def _check(held_out: Problem, theta: Array) -> None:
-    if not isinstance(held_out.model, LinearLogits) or held_out.classes is None:
-        raise ValueError("calibration needs linear logits and classes; choose the prior of this problem by hand")
-    if tuple(theta.shape) != (held_out.dim,):
-        raise ValueError(f"the trained weights have shape {tuple(theta.shape)}; expected ({held_out.dim},)")
-
-
-def _thinned(problem: Problem, most: int, seed: int) -> Problem:
-    """Return at most so many of the rows, which count for all."""
+def thinned(problem: Problem, most: int, seed: int) -> Problem:
+    """Return at most `most` of the rows, drawn at random and weighted so that they stand for all."""
     if problem.size <= most:
         return problem
     rows = np.sort(np.random.default_rng((seed, 6)).choice(problem.size, most, replace=False))
@@ -221,73 +193,14 @@ def _thinned(problem: Problem, most: int, seed: int) -> Problem:
     return replace(part, weights=like(weights * (problem.size / most), problem.prior.mean))
 
 
-def _scaled(law: Gaussian, scale: float) -> Gaussian:
-    return Gaussian(scale * law.mean, law.cov)
-
-
-def _coarse(problem: Problem, start: Array | None = None) -> AffineEnsemble:
-    """Return a fit good enough to be compared; up to 2000 parameters its covariance is full."""
-    if SMALL < problem.dim <= LARGEST:
-        return _laplace(problem, start)
-    theta = problem.prior.whitened(MEMBERS, np.random.default_rng(0))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a fit that does not settle is judged by what it predicts
-        return run(problem, MeanField(tol=COARSE), theta=theta).fitted
-
-
-def _laplace(problem: Problem, start: Array | None) -> AffineEnsemble:
-    """Return the Laplace approximation: the mode of all rows, found from `start` (P,), the curvature of some."""
-    mode = map_estimate(problem, tol=COARSE * math.sqrt(problem.dim), start=start).theta
-    moments = whitened_moments(_thinned(problem, CURVED, 0), mode)
-    around_mode = AffineEnsemble(mode, problem.prior.dense_root, np.zeros((1, problem.dim)))
-    return around_mode.transform(replace(moments, g=0 * moments.g), gain=lambda w: 1 / w, scale=lambda w: w**-0.5)
-
-
-def _laws(
-    held_out: Problem, theta: Array, train: Problem | None, spreads: Sequence[float]
-) -> Iterator[tuple[Candidate, Gaussian]]:
-    """Yield the candidates but temperature scaling, and their q."""
-    start = None
-    for spread in spreads:
-        law = around(theta, held_out, spread)
-        if train is not None:
-            fitted = _coarse(train.with_prior(law), start)
-            start, law = fitted.mean, Gaussian(fitted.mean, symmetric(fitted.cov))
-        yield Candidate(spread, trained=train is not None), law
-
-
-def _tried(
-    held_out: Problem, theta: Array, train: Problem | None, spreads: Sequence[float]
-) -> Iterator[tuple[Score, Gaussian]]:
-    """Yield score and q of temperature scaling, then of wider and wider priors while they improve."""
-    weights = np.ones(held_out.size) if held_out.weights is None else to_numpy(held_out.weights)
-    weights = weights / np.sum(weights)
-    narrow = around(theta, held_out, NARROW)
-    plain = _point_losses(held_out, temperature_scale(held_out, theta) * theta)
-    yield Score(TEMPERATURE, float(weights @ plain), 0.0, 0.0), narrow
-    before = -math.inf
-    for candidate, law in _laws(held_out, theta, train, spreads):
-        problem = held_out.with_prior(_scaled(law, temperature_scale(held_out, law.mean)))
-        gains = plain - leave_one_out_losses(problem, _coarse(problem))
-        gain = float(weights @ gains)
-        error = math.sqrt(float(weights**2 @ (gains - gain) ** 2))
-        yield Score(candidate, float(weights @ plain) - gain, gain, error), law
-        if not gain > before:
-            break
-        before = gain
+def _check(held_out: Problem, theta: Array) -> None:
+    if not isinstance(held_out.model, LinearLogits) or held_out.classes is None:
+        raise ValueError("calibration needs linear logits and classes; choose the prior of this problem by hand")
+    if tuple(theta.shape) != (held_out.dim,):
+        raise ValueError(f"the trained weights have shape {tuple(theta.shape)}; expected ({held_out.dim},)")
 
 
 def _point_losses(problem: Problem, theta: Array) -> Vector:
     """Return the log loss (N,) of every row, predicted by weights theta (P,)."""
     logits = problem.model.map.particle_logits(problem.model.features, theta[None, :])  # type: ignore[union-attr]
     return np.asarray(problem.likelihood.terms(logits, problem.targets))[:, 0]
-
-
-def _sentence(scores: Sequence[Score], best: Score | None, rows: int) -> str:
-    if best is None:
-        return f"{rows} held-out rows are too few to compare: temperature scaling"
-    if best.candidate == TEMPERATURE:
-        most = max(score.gain for score in scores)
-        return f"temperature scaling: no posterior is better beyond doubt on {rows} held-out rows (gain {most:.4f})"
-    gain = f"{best.gain:.4f} (standard error {best.error:.4f})"
-    return f"{best.candidate}: log loss {gain} below temperature scaling's on {rows} held-out rows"

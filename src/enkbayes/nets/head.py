@@ -16,7 +16,7 @@ from enkbayes.core.likelihoods import Bernoulli, Categorical
 from enkbayes.core.linear_map import LinearMap
 from enkbayes.core.posterior import Posterior
 from enkbayes.core.problem import Problem
-from enkbayes.inference.calibration import Calibration, calibrate, uncalibrated
+from enkbayes.inference import Calibration, calibrate, uncalibrated
 from enkbayes.nets.layers import Layer, behead, encoder, frozen_copy, linear_layer, take_off
 from enkbayes.nets.loaders import Place, Reader, call, device_of, shown
 from enkbayes.nets.posterior_module import PosteriorModule, blank

@@ -4,18 +4,17 @@ In a subspace w = w* + directions u the logits are, to first order,
 
     z_n(u) = (f_n + V_n u) / T,    f_n = f_n(w*),    V_n = df_n/dw directions,    u ~ N(0, v I),
 
-a linear model with a few parameters, so that every candidate for v costs a moment. As in
-`enkbayes.inference.calibration`, the width is stated as the spread v mean |V_n|^2 of the logits, candidates are judged
-by the log loss of held-out rows in cross-validation, and chosen is the largest gain over temperature scaling (v = 0)
-less one standard error. So a posterior that held-out rows do not ask for is so narrow that it changes nothing.
+a linear model with few parameters, so every candidate for v is cheap. The width is given as the spread v mean |V_n|^2
+of the logits, and `enkbayes.inference.held_out` chooses it by the log loss of held-out rows, here in cross-validation.
+Temperature scaling is the limit v = 0. So if the held-out rows do not support a posterior, it is so narrow that it
+changes nothing.
 """
 
 from __future__ import annotations
 
-import math
 import warnings
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -25,23 +24,14 @@ from enkbayes.core.gaussian import Gaussian
 from enkbayes.core.posterior import Posterior
 from enkbayes.core.problem import Problem
 from enkbayes.engine.arrays import to_numpy
-from enkbayes.inference.calibration import (
-    FEWEST,
-    MARGIN,
-    NARROW,
-    SPREADS,
-    TEMPERATURE,
-    Calibration,
-    Candidate,
-    Score,
-    temperature_scale,
-)
+from enkbayes.inference.held_out import NARROW, SPREADS, TEMPERATURE, Calibration, Candidate
+from enkbayes.inference.held_out import choose as choose_candidate
+from enkbayes.inference.temperature import temperature_scale
 from enkbayes.samplers import Equilibrium
 from enkbayes.samplers.run import run
 
 Vector = np.ndarray[Any, Any]
-FOLDS = 5
-COARSE = Equilibrium(tol=1e-2)
+COARSE = Equilibrium(tol=1e-2)  # fits that are only compared, or the start of another
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +74,7 @@ class Linearised:
         )
 
     def scale(self) -> float:
-        """Return the inverse temperature of the trained logits that suits the rows."""
+        """Return the inverse temperature of the trained logits that minimises the loss of the rows."""
         only = Gaussian(torch.ones(1, dtype=self.trained.dtype), 1.0)
 
         def scaled(theta: torch.Tensor) -> torch.Tensor:
@@ -97,76 +87,54 @@ class Linearised:
     def fit(self, scale: float, variance: float, particles: int, seed: int) -> Posterior:
         """Return the posterior of u."""
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # judged by what it predicts, or a mere start
+            warnings.simplefilter("ignore")  # the held-out loss judges it, or it is only a start
             return run(self.problem(scale, variance), COARSE, particles=particles, seed=seed)
 
 
-def choose(linear: Linearised, particles: int, seed: int) -> Calibration:
-    """Return the spread of the logits and the inverse temperature that held-out rows choose."""
-    scale, count = linear.scale(), len(linear.labels)  # first, for it checks the labels
-    if count < FEWEST:
-        words = f"{count} held-out rows are too few to compare: {TEMPERATURE}"
-        return Calibration(TEMPERATURE, scale, (), count, words)
-    folds = _folds(linear.labels, seed)
-    scores = tuple(_scores([_Part.of(linear, folds == fold) for fold in range(FOLDS)], particles, seed))
-    best = max(scores, key=lambda score: score.bound(MARGIN))
-    words = f"{best.candidate}, chosen by {count} held-out rows where the network is linearised"
-    if best.gain > 0:
-        words += f" (gain {best.gain:.4f}, standard error {best.error:.4f})"
-    return Calibration(best.candidate, scale, scores, count, words)
+def choose(linear: Linearised, particles: int, seed: int, *, folds: int = 5) -> Calibration:
+    """Return the spread of the logits and the inverse temperature that held-out rows choose, in cross-validation."""
+    scale, count = linear.scale(), len(linear.labels)  # first, because it checks the labels
+    parts = [_Fold.of(linear, rows) for rows in _folds(linear.labels, folds, seed)]
+
+    def losses(candidate: Candidate) -> Vector:
+        return np.concatenate([part.losses(candidate, particles, seed) for part in parts])
+
+    calibration = choose_candidate([Candidate(spread) for spread in SPREADS], losses, lambda _: scale, count)
+    return replace(calibration, message=f"{calibration.message}, where the network is linearised")
 
 
-def _folds(labels: Vector, seed: int) -> Vector:
-    """Return the fold (n,) of each row, the classes in the same shares in all of them; any class may be rare."""
+def _folds(labels: Vector, count: int, seed: int) -> list[Vector]:
+    """Return the rows of each fold; every class has the same share in all folds, however rare it is."""
     order = np.random.default_rng((seed, 5)).permutation(len(labels))
     order = order[np.argsort(labels[order], kind="stable")]
-    folds = np.empty(len(labels), dtype=int)
-    folds[order] = np.arange(len(labels)) % FOLDS
-    return folds
+    return [np.sort(order[fold::count]) for fold in range(count)]
 
 
 @dataclass(frozen=True, eq=False)
-class _Part:
-    """Rows that are known, the inverse temperature that suits them, and rows to be predicted."""
+class _Fold:
+    """Held-out rows to be predicted, and the other rows."""
 
-    known: Linearised
-    scale: float
     new: Linearised
+    others: Linearised
 
     @classmethod
-    def of(cls, linear: Linearised, outside: Vector) -> _Part:
-        known = linear.rows(np.flatnonzero(~outside))
-        return cls(known, known.scale(), linear.rows(np.flatnonzero(outside)))
+    def of(cls, linear: Linearised, rows: Vector) -> _Fold:
+        return cls(linear.rows(rows), linear.rows(np.setdiff1d(np.arange(len(linear.labels)), rows)))
 
+    @cached_property
+    def scale(self) -> float:
+        """The inverse temperature of the other rows."""
+        return self.others.scale()
 
-def _scores(parts: list[_Part], particles: int, seed: int) -> Iterator[Score]:
-    """Yield the scores of temperature scaling, then of wider and wider priors while they improve."""
-    plain = _losses(parts, None, particles, seed)
-    yield Score(TEMPERATURE, float(plain.mean()), 0.0, 0.0)
-    before = -math.inf
-    for spread in SPREADS:
-        gains = plain - _losses(parts, spread, particles, seed)
-        gain = float(gains.mean())
-        yield Score(Candidate(spread), float(plain.mean()) - gain, gain, float(gains.std()) / math.sqrt(len(gains)))
-        if not gain > before:
-            break
-        before = gain
-
-
-def _losses(parts: list[_Part], spread: float | None, particles: int, seed: int) -> Vector:
-    """Return the log loss (n,) of every row, part by part, predicted without its part; no spread is temperature
-    scaling.
-    """
-    losses = []
-    for part in parts:
-        known, new = part.known, part.new
-        if spread is None:
-            theta = known.slopes.new_zeros(1, known.slopes.shape[-1])
-            likelihood = known.problem(part.scale, NARROW).likelihood
+    def losses(self, candidate: Candidate, particles: int, seed: int) -> Vector:
+        """Return the log loss (n,) of the rows of this fold, predicted by the posterior of the others."""
+        others, new = self.others, self.new
+        if candidate == TEMPERATURE:
+            theta = others.slopes.new_zeros(1, others.slopes.shape[-1])
+            likelihood = others.problem(self.scale, NARROW).likelihood
         else:
-            posterior = known.fit(part.scale, known.variance(spread), particles, seed)
+            posterior = others.fit(self.scale, others.variance(candidate.spread), particles, seed)
             theta, likelihood = posterior.theta, posterior.likelihood
-        proba = to_numpy(likelihood.probabilities(part.scale * new.logits(theta)).mean(dim=1))
+        proba = to_numpy(likelihood.probabilities(self.scale * new.logits(theta)).mean(dim=1))
         own = proba[np.arange(len(new.labels)), new.labels.astype(int)]
-        losses.append(-np.log(np.maximum(own, np.finfo(own.dtype).tiny)))
-    return np.concatenate(losses)
+        return np.asarray(-np.log(np.maximum(own, np.finfo(own.dtype).tiny)))

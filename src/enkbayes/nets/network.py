@@ -14,7 +14,7 @@ from torch import nn
 from enkbayes.core.gaussian import Gaussian, standard_points
 from enkbayes.core.posterior import Posterior
 from enkbayes.core.problem import Problem
-from enkbayes.inference.calibration import Calibration
+from enkbayes.inference import Calibration
 from enkbayes.nets.layers import frozen_copy
 from enkbayes.nets.linearised import Linearised, choose
 from enkbayes.nets.loaders import Place, Reader, device_of, shown

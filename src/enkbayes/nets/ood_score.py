@@ -26,6 +26,7 @@ from typing import Any, Self
 import torch
 from torch import nn
 
+from enkbayes.core.posterior import entropy
 from enkbayes.nets.layers import Tap
 from enkbayes.nets.loaders import Place, Reader, call, device_of, shown
 from enkbayes.nets.posterior_module import PosteriorModule
@@ -134,7 +135,7 @@ class Strangeness(nn.Module):  # type: ignore[misc]
         """Return mean log leverage and entropy of inputs, (n,) each."""
         with torch.no_grad():
             proba = self.posterior(*args, **kwargs)
-        return self.leverage(*args, **kwargs).log().mean(dim=1), torch.special.entr(proba.double()).sum(dim=1)
+        return self.leverage(*args, **kwargs).log().mean(dim=1), entropy(proba.double())
 
     def _compare(self, batches: list[Any]) -> None:
         """Remember both parts of known rows, some of them if there are many."""

@@ -13,8 +13,9 @@ from enkbayes.core.ensemble import AffineEnsemble
 from enkbayes.core.logits import LinearLogits
 from enkbayes.core.posterior import Posterior
 from enkbayes.core.problem import Problem
-from enkbayes.engine.arrays import Array, to_numpy
+from enkbayes.engine.arrays import to_numpy
 from enkbayes.evaluation.baselines.method import fitted
+from enkbayes.inference.temperature import temperature_scale
 from enkbayes.solvers.map_estimate import map_estimate
 
 HOTTEST = 100.0  # T between 1 / HOTTEST and HOTTEST
@@ -68,9 +69,9 @@ class Temperature:
             raise ValueError("temperature scaling needs linear logits and classes; use MAP() for this problem")
         kept, held = stratified_split(to_numpy(problem.targets), self.held_out, seed)
         estimate = map_estimate(problem.subset(kept), tol=self.tol, max_steps=self.max_steps)
-        temperature = best_temperature(problem.subset(held), estimate.theta)
-        message = estimate.message
-        if temperature < HOTTEST**-0.99:
+        scale = temperature_scale(problem.subset(held), estimate.theta, sharpening=math.inf, hottest=HOTTEST)
+        temperature, message = 1 / scale, estimate.message
+        if scale > HOTTEST**0.99:
             message, temperature = (
                 f"{len(held)} held-out rows, all classified rightly, choose no temperature; T is 1",
                 1.0,
@@ -86,17 +87,6 @@ class Temperature:
             message=message,
             report=TemperatureReport(temperature, len(held)),
         )
-
-
-def best_temperature(problem: Problem, theta: Array) -> float:
-    """Return the T that minimises the cross-entropy Psi(theta / T) of a problem's data, for theta (P,)."""
-    from scipy.optimize import minimize_scalar
-
-    def cross_entropy(log_temperature: float) -> float:
-        return float(problem.loss(theta[None, :] / math.exp(log_temperature))[0])
-
-    width = math.log(HOTTEST)
-    return math.exp(minimize_scalar(cross_entropy, bounds=(-width, width), options={"xatol": 1e-6}).x)
 
 
 def stratified_split(

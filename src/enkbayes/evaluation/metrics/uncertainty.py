@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scipy.special import entr
 
+from enkbayes.core import posterior
 from enkbayes.engine.arrays import to_numpy
 from enkbayes.evaluation.metrics.inputs import Vector, probabilities
 
@@ -26,7 +26,7 @@ def entropy(proba: Any) -> Vector:
     >>> entropy([[0.5, 0.5], [1.0, 0.0]]).round(4)
     array([0.6931, 0.    ])
     """
-    return np.asarray(np.sum(entr(probabilities(proba)), axis=1))
+    return np.asarray(posterior.entropy(probabilities(proba)))
 
 
 def mutual_information(sample_proba: Any) -> Vector:
@@ -47,9 +47,7 @@ def mutual_information(sample_proba: Any) -> Vector:
     >>> mutual_information(np.stack([agree, disagree], axis=1)).round(4)
     array([0.    , 0.6931])
     """
-    p = _members(sample_proba)
-    gap = np.sum(entr(np.mean(p, axis=0)), axis=1) - np.mean(np.sum(entr(p), axis=2), axis=0)
-    return np.asarray(np.maximum(gap, 0))  # Jensen: below zero by round-off only
+    return np.asarray(posterior.Uncertainty.of_members(_members(sample_proba)).epistemic)
 
 
 def logit_variance(sample_proba: Any) -> Vector:
