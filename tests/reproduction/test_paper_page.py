@@ -10,7 +10,7 @@ import pytest
 
 from enkbayes.reproduction import results
 from enkbayes.reproduction.findings import IN_PART, NOT_REPRODUCED, REPRODUCED, Claim, Drawing, Findings, Setting, Table
-from enkbayes.reproduction.page import MINUS, NOTHING, SMOKE, TIMES, anchor, column, report_page
+from enkbayes.reproduction.report import MINUS, NOTHING, SMOKE, TIMES, anchor, column, report_page
 
 matplotlib = pytest.importorskip("matplotlib.figure")
 pytest.importorskip("jinja2")

@@ -12,10 +12,10 @@ pytest.importorskip("torch")
 
 import enkbayes as eb
 from enkbayes.core.gaussian import Gaussian
-from enkbayes.reproduction import mean_field, plane_scores, tables_1_2
+from enkbayes.reproduction import mean_field, scores, tables
 from enkbayes.reproduction.estimates import Estimate
 from enkbayes.reproduction.methods import MOONS, Fitted, Study, algorithm_2, gaussian_predict
-from enkbayes.reproduction.plane_scores import PlaneScores, Scoreboard, scoreboard
+from enkbayes.reproduction.scores import PlaneScores, Scoreboard, scoreboard
 from enkbayes.reproduction.sizes import SMOKE, Run
 
 
@@ -31,7 +31,7 @@ def test_an_estimate_is_student_s():
 
 
 def test_the_literal_equations_hold_at_the_solution_only():
-    _, problem = tables_1_2.experiment(1, np.eye(20))
+    _, problem = tables.experiment(1, np.eye(20))
     exact = eb.run(problem, eb.MeanField(tol=1e-9))
     assert max(mean_field.equation_residuals(problem, exact.mean, exact.cov)) < 1e-7
     moved = mean_field.equation_residuals(problem, exact.mean + 0.01, exact.cov * 1.1)
@@ -65,13 +65,13 @@ def test_a_change_of_units_leaves_the_potential_alone():
 
 def test_distance_from_a_span():
     start = np.asarray([[0.0, 0.0, 0.0], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0]])
-    assert tables_1_2._outside(start, np.asarray([5.0, -3.0, 2.0])) == pytest.approx(2.0)
+    assert tables._outside(start, np.asarray([5.0, -3.0, 2.0])) == pytest.approx(2.0)
 
 
 def test_repetitions_are_independent_and_repeatable():
-    one, two = (tables_1_2.experiment(k, np.eye(20)) for k in (0, 1))
+    one, two = (tables.experiment(k, np.eye(20)) for k in (0, 1))
     assert not np.allclose(one[0], two[0])
-    assert np.array_equal(tables_1_2.experiment(0, np.eye(20))[0], one[0])
+    assert np.array_equal(tables.experiment(0, np.eye(20))[0], one[0])
 
 
 def test_algorithm_2_runs_to_its_horizon():
@@ -91,7 +91,7 @@ def small():
 def test_a_gaussian_predicts_what_its_posterior_predicts(small):
     fitted = small.fit("mean-field")
     predict = gaussian_predict(small, Gaussian(fitted.posterior.mean, fitted.posterior.cov))
-    at = plane_scores.near_grid(small.data.train, 5)
+    at = scores.near_grid(small.data.train, 5)
     assert np.allclose(predict(at), fitted.predict(at), atol=1e-6)
 
 
@@ -120,9 +120,9 @@ def test_scores_are_read_again_from_their_file(tmp_path, monkeypatch):
             calls.append(name)
             return Fitted(name, lambda _: None, 1, 1.0)
 
-    monkeypatch.setattr(plane_scores, "study", lambda *_: Fake())
+    monkeypatch.setattr(scores, "study", lambda *_: Fake())
     monkeypatch.setattr(
-        plane_scores, "plane_scores", lambda _here, fitted, _judge: PlaneScores(1, 0, 0.9, 0.5, len(fitted.name), 1, 1)
+        scores, "plane_scores", lambda _here, fitted, _judge: PlaneScores(1, 0, 0.9, 0.5, len(fitted.name), 1, 1)
     )
     run = Run(SMOKE, tmp_path)
     first = scoreboard(MOONS, run, ("mle", "hmc"))

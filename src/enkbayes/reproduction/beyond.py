@@ -14,7 +14,7 @@ from enkbayes.reproduction.datasets import one_thread, tensor
 from enkbayes.reproduction.estimates import Estimate
 from enkbayes.reproduction.findings import Claim, Drawing, Findings, Setting, Table, judged
 from enkbayes.reproduction.methods import MOONS, OURS, SIX, TITLES, Study, study
-from enkbayes.reproduction.plane_scores import circle, scoreboard
+from enkbayes.reproduction.scores import circle, scoreboard
 from enkbayes.reproduction.sizes import Run
 from enkbayes.samplers import MeanField
 from enkbayes.samplers.run import run as run_sampler

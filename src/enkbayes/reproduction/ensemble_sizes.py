@@ -10,10 +10,10 @@ import numpy as np
 from enkbayes.evaluation import metrics, plots
 from enkbayes.evaluation.baselines import Ensemble
 from enkbayes.reproduction.estimates import Estimate
+from enkbayes.reproduction.figures import ZOOM, settings
 from enkbayes.reproduction.findings import Claim, Drawing, Findings, Setting, Table, judged
 from enkbayes.reproduction.methods import MOONS, TITLES, Predict, Study, algorithm_2, gaussian_predict, study
-from enkbayes.reproduction.plane_figures import ZOOM, settings
-from enkbayes.reproduction.plane_scores import circle, distance, near_grid
+from enkbayes.reproduction.scores import circle, distance, near_grid
 from enkbayes.reproduction.sizes import Run, Size
 from enkbayes.reproduction.theory import homotopy_flow, mean_field_path
 from enkbayes.samplers import Sampler, TamedHomotopy

@@ -15,16 +15,16 @@ from threadpoolctl import threadpool_limits
 
 from enkbayes.reproduction.beyond import beyond
 from enkbayes.reproduction.ensemble_sizes import figure5
+from enkbayes.reproduction.figures import figure1, figure2, figure3, figure4
 from enkbayes.reproduction.findings import Findings
 from enkbayes.reproduction.images import figure7
 from enkbayes.reproduction.mean_field import meanfield
 from enkbayes.reproduction.multiclass import figure6
-from enkbayes.reproduction.page import report_page
-from enkbayes.reproduction.plane_figures import figure1, figure2, figure3, figure4
+from enkbayes.reproduction.report import report_page
 from enkbayes.reproduction.results import Result, read, write
 from enkbayes.reproduction.sizes import Run, Size, Tell
 from enkbayes.reproduction.summary import summary
-from enkbayes.reproduction.tables_1_2 import table1, table2
+from enkbayes.reproduction.tables import table1, table2
 from enkbayes.storage.files import replacing
 
 LIBRARIES = ("enkbayes", "numpy", "scipy", "scikit-learn", "torch", "numpyro", "jax", "matplotlib")

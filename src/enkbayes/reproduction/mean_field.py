@@ -16,9 +16,9 @@ from enkbayes.evaluation import plots
 from enkbayes.evaluation.baselines import ParticleFlow
 from enkbayes.reproduction.findings import Claim, Drawing, Findings, Setting, Table, judged
 from enkbayes.reproduction.methods import MOONS, Study, algorithm_2, study
-from enkbayes.reproduction.plane_scores import near_grid
+from enkbayes.reproduction.scores import near_grid
 from enkbayes.reproduction.sizes import Run
-from enkbayes.reproduction.tables_1_2 import experiment
+from enkbayes.reproduction.tables import experiment
 from enkbayes.reproduction.theory import convergence_rate, couple
 from enkbayes.samplers import Equilibrium, MeanField, Sampler
 from enkbayes.samplers.run import iterate

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from enkbayes.reproduction.figures import ZOOM, maps
 from enkbayes.reproduction.findings import Claim, Drawing, Findings, Setting, judged
 from enkbayes.reproduction.methods import BLOBS, LAST_LAYER, SIX, TITLES
-from enkbayes.reproduction.plane_figures import ZOOM, maps
-from enkbayes.reproduction.plane_scores import Scoreboard, scoreboard
+from enkbayes.reproduction.scores import Scoreboard, scoreboard
 from enkbayes.reproduction.sizes import Run
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from enkbayes.evaluation import metrics, plots
 from enkbayes.reproduction.findings import Claim, Drawing, Findings, Setting, Table, judged
 from enkbayes.reproduction.methods import LAST_LAYER, MOONS, SIX, TITLES, Kind, study
-from enkbayes.reproduction.plane_scores import Scoreboard, scoreboard
+from enkbayes.reproduction.scores import Scoreboard, scoreboard
 from enkbayes.reproduction.sizes import Run
 
 if TYPE_CHECKING:
