@@ -282,7 +282,7 @@ def test_bad_models_and_data_for_predict(cancer, tmp_path):
     assert "damaged" in predict(damaged, test)
     damaged.write_bytes(b"")
     assert "damaged" in predict(damaged, test)
-    assert "is not there" in predict(tmp_path / "none.safetensors", test)
+    assert "does not exist" in predict(tmp_path / "none.safetensors", test)
     assert "is not there" in predict(model, tmp_path / "none.csv")
     assert "ends in '.xlsx'" in predict(model, test, tmp_path / "p.xlsx")
     other = tmp_path / "other.csv"
@@ -292,7 +292,7 @@ def test_bad_models_and_data_for_predict(cancer, tmp_path):
     rows[90][3] = "a lot"
     write_csv(other, header, rows)
     assert "row 91 of column 'mean perimeter' is 'a lot'; expected a number" in predict(model, other)
-    assert "the file the data come from" in predict(model, other, other)
+    assert "the file that contains the data" in predict(model, other, other)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["damaged.safetensors", "other.csv"]
 
 

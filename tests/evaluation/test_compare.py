@@ -205,7 +205,7 @@ def test_splits_are_stratified_disjoint_and_scaled_by_their_training_rows():
     [
         ([0, 0, 0, 1], 0.5, 1, "class 1 has a single row"),
         ([0, 0, 1, 1], 1.5, 1, "the test size is 1.5"),
-        ([0, 0, 1, 1], 0.1, 1, "leave 3 to train and 1 to test on"),
+        ([0, 0, 1, 1], 0.1, 1, "leave 3 training and 1 test rows"),
         ([0, 0, 1, 1], 0.5, 0, "repeats is 0"),
     ],
 )

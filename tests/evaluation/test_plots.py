@@ -130,22 +130,22 @@ def test_reliability_diagram_shows_the_bins(ax):
     np.testing.assert_array_equal(line.get_xdata(), bins.confidence[full])
     np.testing.assert_array_equal(line.get_ydata(), bins.accuracy[full])
     np.testing.assert_allclose([p[:, 1] for p in ax.collections[0].get_segments()], bins.interval[:, full].T)
-    (strip,) = ax.child_axes
-    counts = strip.patches[0].get_data()
+    (counts_axes,) = ax.child_axes
+    counts = counts_axes.patches[0].get_data()
     np.testing.assert_array_equal(counts.values, bins.count)
     np.testing.assert_array_equal(counts.edges, bins.edges)
     assert names(ax) == ["calibrated", f"map (ECE {bins.ece:.3f})"]
-    assert (ax.get_xlabel(), ax.get_ylabel(), strip.get_ylabel()) == ("confidence", "accuracy", "rows")
+    assert (ax.get_xlabel(), ax.get_ylabel(), counts_axes.get_ylabel()) == ("confidence", "accuracy", "rows")
     assert ax.get_xlim()[0] < 0.25 < ax.get_xlim()[0] + 0.05
 
 
-def test_two_methods_share_diagonal_and_strip(ax):
+def test_two_methods_share_diagonal_and_counts_axes(ax):
     many, few = np.full(500, 0.9), np.full(20, 0.6)
     plots.reliability_diagram(ax, many, np.ones(500), name="mle", label="trained", adaptive=True)
     plots.reliability_diagram(ax, few, np.ones(20), name="hmc")
     assert names(ax) == ["calibrated", "trained (ECE 0.100)", "hmc (ECE 0.400)"]
-    (strip,) = ax.child_axes
-    assert strip.get_ylim()[1] > 500  # the larger of the two fits in
+    (counts_axes,) = ax.child_axes
+    assert counts_axes.get_ylim()[1] > 500  # the larger of the two fits in
 
 
 def test_histograms_show_shares(ax):
@@ -316,7 +316,7 @@ def test_a_zoomed_out_map_frames_the_near_one(iris):
     assert len(near.lines) == 0
     np.testing.assert_allclose([far.lines[0].get_xdata().min(), far.lines[0].get_xdata().max()], near.get_xlim())
     assert np.diff(far.get_xlim()) == pytest.approx(8 * np.diff(near.get_xlim()))
-    with pytest.raises(ValueError, match="maps are of the plane"):
+    with pytest.raises(ValueError, match="maps show two dimensions"):
         plots.data_map(near, posterior.predict_proba, np.ones((4, 3)), np.zeros(4))
     with pytest.raises(ValueError, match="square grid"):
         plots.confidence_map(near, np.full(10, 0.5), np.array([0.0, 1.0, 0.0, 1.0]))

@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 import enkbayes as eb
 from enkbayes.cli import app
 from enkbayes.evaluation.metrics import Scores
-from enkbayes.evaluation.report import figures, steps, trust_page
-from enkbayes.evaluation.report.figures import leading
-from enkbayes.evaluation.report.trust import held_out, parameter_names
+from enkbayes.evaluation.report import figures, trust_page
+from enkbayes.evaluation.report.figures import leading, true_posterior
+from enkbayes.evaluation.report.trust import TONES, held_out, next_steps, parameter_names
 from enkbayes.inference.trust import BAD, GOOD, USABLE
 from oracles.problems import relu_data
 
@@ -61,13 +61,13 @@ def easy(tmp_path):
 
 @pytest.fixture
 def hard(tmp_path):
-    """METHOD's T5 as a file."""
+    """The test problem T5 (docs/trust.md) as a file."""
     features, labels = relu_data()
     np.savez(tmp_path / "hard.npz", features=features, labels=labels)
     return tmp_path / "hard.npz"
 
 
-def test_the_page_has_everything_in_it_and_in_words():
+def test_the_page_contains_every_picture_and_result():
     bunch = load_breast_cancer()
     features = scale(bunch.data)
     clf = eb.EnsembleClassifier(random_state=0).fit(features, bunch.target)
@@ -83,7 +83,7 @@ def test_the_page_has_everything_in_it_and_in_words():
         f"{clf.trust_.shift:.2f} sd",
         f"{clf.trust_.k_hat:.2f}",
         "200 particles, 31 parameters",
-        f"Equilibrium settled after {clf.n_iter_} steps",
+        f"Equilibrium converged after {clf.n_iter_} steps",
         "What to do next",
     ):
         assert words in page.text, words
@@ -96,7 +96,7 @@ def test_the_same_predictions_make_the_same_picture():
     assert figures.confidences(proba, np.arange(50) % 3).alt.startswith("Histogram of confidence")
 
 
-def test_reliability_does_not_rest_on_the_rows_of_the_fit():
+def test_reliability_is_measured_on_held_out_rows():
     rng = np.random.default_rng(0)
     noise, coins = rng.standard_normal((80, 40)), rng.integers(2, size=80)
     clf = eb.EnsembleClassifier(random_state=0).fit(noise, coins)
@@ -116,15 +116,15 @@ def test_rare_classes_have_fewer_folds_or_none():
     assert len(page.images) == 1 + 6
 
 
-def test_hard_problems_are_shown_beside_the_true_posterior():
+def test_hard_problems_are_compared_with_the_true_posterior():
     features, labels = relu_data()
     clf = eb.EnsembleClassifier(prior_precision=0.5, random_state=0).fit(features, labels)
     page = Page(trust_page(clf, features, labels, title="T5"))
     assert "Do not trust" in page.text
-    assert "1000 particles, polished 20 times" in page.text
+    assert "1000 particles polished for 20 sweeps" in page.text
     assert "clf.polish(20)" in page.text
     polished = replace(clf.trust_, sweeps=20, drift=0.1)
-    words, draws, weights = figures._reference(clf.problem_, clf.posterior_, polished, [3, 1])
+    words, draws, weights = true_posterior(clf.problem_, clf.posterior_, polished, [3, 1])
     assert words == "the polished particles"
     assert np.array_equal(draws, clf.posterior_.theta[:, [3, 1]])
     assert weights is None
@@ -133,8 +133,8 @@ def test_hard_problems_are_shown_beside_the_true_posterior():
 def test_a_homotopy_has_no_residual_and_its_spread_is_drawn():
     clf = eb.EnsembleClassifier("homotopy", random_state=0).fit(X, y)
     page = Page(trust_page(clf, X, y, title="Iris"))
-    assert "has no equilibrium to settle in" in page.text
-    assert "over 20 steps" in " ".join(image["alt"] for image in page.images)
+    assert "has no equilibrium to converge to" in page.text
+    assert "over the 20 steps" in " ".join(image["alt"] for image in page.images)
 
 
 def test_names_of_parameters():
@@ -149,27 +149,27 @@ def test_names_of_parameters():
     assert parameter_names(eb.run(tanh), None) == ["parameter 0", "parameter 1"]
 
 
-def test_steps_follow_the_verdict():
+def test_suggestions_follow_the_verdict():
     features, labels = relu_data()
     clf = eb.EnsembleClassifier(prior_precision=0.5, random_state=0).fit(features, labels)
     trust = clf.trust_
     assert trust.verdict == BAD
 
     def texts(trust, scores=None, confidence=0.0, precision=0.5):
-        found = steps.next_steps(trust, scores, confidence, precision)
+        found = next_steps(trust, scores, confidence, precision)
         return " ".join(part for step in found for part in (step.text, *step.codes))
 
     assert "clf.polish(20)" in texts(trust)
     assert "--prior-precision 5" in texts(trust)
     assert "--prior-precision" not in texts(trust, precision=None)
     scores = Scores(rows=400, accuracy=0.8, nll=1.0, brier=0.5, ece=0.1)
-    assert "10 points more confident than right" in texts(trust, scores, 0.9)
-    assert "more confident than right" not in texts(trust, scores, 0.81)
+    assert "10 percentage points above accuracy" in texts(trust, scores, 0.9)
+    assert "points above accuracy" not in texts(trust, scores, 0.81)
     for verdict in (GOOD, USABLE, BAD):
-        assert steps.TONES[verdict] in ("good", "usable", "bad")
+        assert TONES[verdict] in ("good", "usable", "bad")
 
 
-def test_fit_writes_the_report_and_says_where(easy, tmp_path):
+def test_fit_writes_the_report_and_prints_its_path(easy, tmp_path):
     target = ["--target", "labels", "--out", tmp_path / "m.safetensors"]
     result = call("fit", easy, *target, "--report", tmp_path / "trust.html", "--json")
     assert result.exit_code == 0, result.stderr
@@ -183,7 +183,7 @@ def test_fit_writes_the_report_and_says_where(easy, tmp_path):
     assert eb.load(tmp_path / "m.safetensors").trust_.verdict == "good"
 
 
-def test_a_prior_that_the_data_choose_is_reported(easy, tmp_path):
+def test_a_prior_chosen_by_evidence_is_reported(easy, tmp_path):
     target = ["--target", "labels", "--out", tmp_path / "m.safetensors", "--prior-precision", "auto", "--json"]
     result = call("fit", easy, *target, "--report", tmp_path / "trust.html")
     assert result.exit_code == 0, result.stderr
@@ -204,7 +204,7 @@ def test_strict_ends_with_code_3_and_leaves_the_model(hard, tmp_path):
     assert eb.load(out).trust_.verdict == BAD
 
 
-def test_strict_is_content_with_a_good_model_and_sweeps_are_kept(easy, tmp_path):
+def test_strict_accepts_a_good_model_and_sweeps_are_stored(easy, tmp_path):
     out = tmp_path / "m.safetensors"
     result = call("fit", easy, "--target", "labels", "--out", out, "--strict", "--sweeps", 4, "-q")
     assert result.exit_code == 0, result.stderr
@@ -212,7 +212,7 @@ def test_strict_is_content_with_a_good_model_and_sweeps_are_kept(easy, tmp_path)
 
 
 @pytest.mark.parametrize("missing", ["jinja2", "matplotlib"])
-def test_what_a_report_needs_is_said_before_the_fit(easy, tmp_path, monkeypatch, missing):
+def test_missing_libraries_for_a_report_are_named_before_the_fit(easy, tmp_path, monkeypatch, missing):
     for name in [name for name in sys.modules if name.partition(".")[0] == missing]:
         monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.setitem(sys.modules, missing, None)

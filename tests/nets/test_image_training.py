@@ -16,7 +16,7 @@ from enkbayes.nets.training.images import ImageTraining, image_tensor, train_on_
 from enkbayes.nets.training.resnet import ResNet10  # noqa: E402
 from enkbayes.reproduction.datasets.downloads import cache_folder  # noqa: E402
 from enkbayes.reproduction.datasets.images import Images  # noqa: E402
-from enkbayes.reproduction.networks import ImageTask, image_network  # noqa: E402
+from enkbayes.reproduction.images import ImageTask, image_network  # noqa: E402
 from enkbayes.storage.fingerprint import fingerprint  # noqa: E402
 
 QUICK = ImageTraining(epochs=3, batch_size=8, learning_rate=0.05)

@@ -1,4 +1,4 @@
-"""CIFAR-10 from the official batches and from the sheets of the archive: pixels in place, labels right, no more."""
+"""CIFAR-10 from the official batches and from the sheets of the archive: the right pixels and labels."""
 
 import hashlib
 import io
@@ -22,7 +22,7 @@ def made_up(count, seed):
 
 
 def records(data):
-    """The official layout, written byte by byte as its description says: label, red plane, green plane, blue plane."""
+    """The official layout, written byte by byte: label, red plane, green plane, blue plane."""
     raw = bytearray()
     for image, label in zip(data.images, data.labels, strict=True):
         raw.append(label)
@@ -91,9 +91,9 @@ def test_a_label_above_nine_is_refused(tmp_path):
 def test_a_missing_batch_is_named(tmp_path):
     write_batches(tmp_path)
     (tmp_path / "data_batch_4.bin").unlink()
-    with pytest.raises(ValueError, match=r"has no data_batch_4\.bin; expected the official binary batches"):
+    with pytest.raises(ValueError, match=r"contains no data_batch_4\.bin; expected the official binary batches"):
         load_cifar10(tmp_path)
-    with pytest.raises(ValueError, match=r"has no data_batch_1\.bin"):
+    with pytest.raises(ValueError, match=r"contains no data_batch_1\.bin"):
         load_cifar10(tmp_path / "nowhere")
 
 
@@ -124,7 +124,7 @@ def png(images):
 
 
 def archive_members(parts):
-    """The archive's files: sheets with one image a row, and labels under its own spelling."""
+    """The files of the archive: sheets with one image per row, and labels under its own spelling."""
     names = [*(f"data_batch_{k}.png" for k in range(1, 6)), "test_batch.png"]
     members = {f"package/{name}": png(part.images) for name, part in zip(names, parts, strict=True)}
     labels = np.concatenate([part.labels for part in parts[:5]]).tolist()
@@ -135,7 +135,7 @@ def archive_members(parts):
 
 @pytest.fixture
 def cached(tmp_path, monkeypatch):
-    """Put an archive of these members into the cache, as if it were the known one."""
+    """Put an archive of these members into the cache; return its path and its description."""
     cache = tmp_path / "cache"
     cache.mkdir()
     monkeypatch.setenv("ENKBAYES_DATA", str(cache))
@@ -147,22 +147,24 @@ def cached(tmp_path, monkeypatch):
                 about = tarfile.TarInfo(name)
                 about.size = len(content)
                 archive.addfile(about, io.BytesIO(content))
-        known = hashlib.sha256(path.read_bytes()).hexdigest()
-        monkeypatch.setattr(cifar, "ARCHIVE", replace(cifar.ARCHIVE, sha256=known))
-        return cache
+        return path, described(path)
 
     return put
 
 
+def described(path):
+    return replace(cifar.ARCHIVE, sha256=hashlib.sha256(path.read_bytes()).hexdigest())
+
+
 def test_sheets_of_the_archive_are_decoded_once(cached):
     parts = [made_up(4, seed) for seed in range(6)]
-    cache = cached(archive_members(parts))
-    train, test = load_cifar10()
+    path, archive = cached(archive_members(parts))
+    train, test = load_cifar10(archive=archive)
     assert_equal(train, parts[:5])
     assert_equal(test, parts[5:])
-    (cache / cifar.ARCHIVE.file).unlink()  # from here on only the decoded file is left
-    assert sorted(path.name for path in cache.iterdir()) == ["cifar10.npz"]
-    again, test = load_cifar10()
+    path.unlink()  # from here on only the decoded file is left
+    assert [file.name for file in path.parent.iterdir()] == ["cifar10.npz"]
+    again, test = load_cifar10(archive=archive)
     assert_equal(again, parts[:5])
     assert_equal(test, parts[5:])
     assert again.images.flags.writeable  # torch warns of arrays that cannot be written to
@@ -170,8 +172,8 @@ def test_sheets_of_the_archive_are_decoded_once(cached):
 
 def test_archive_and_official_batches_agree(cached, tmp_path):
     parts = write_batches(tmp_path / "official")
-    cached(archive_members(parts))
-    for ours, theirs in zip(load_cifar10(), load_cifar10(tmp_path / "official"), strict=True):
+    _, archive = cached(archive_members(parts))
+    for ours, theirs in zip(load_cifar10(archive=archive), load_cifar10(tmp_path / "official"), strict=True):
         np.testing.assert_array_equal(ours.images, theirs.images)
         np.testing.assert_array_equal(ours.labels, theirs.labels)
 
@@ -180,11 +182,18 @@ def test_pillows_guard_is_put_back_and_does_not_stop_a_large_sheet(cached, monke
     image = pytest.importorskip("PIL.Image")
     monkeypatch.setattr(image, "MAX_IMAGE_PIXELS", 10)
     parts = [made_up(1, seed) for seed in range(6)]
-    cached(archive_members(parts))
-    assert_equal(load_cifar10()[1], parts[5:])
+    _, archive = cached(archive_members(parts))
+    assert_equal(load_cifar10(archive=archive)[1], parts[5:])
     assert image.MAX_IMAGE_PIXELS == 10
+
+
+def test_pillows_guard_is_put_back_after_a_damaged_sheet(cached, monkeypatch):
+    image = pytest.importorskip("PIL.Image")
+    monkeypatch.setattr(image, "MAX_IMAGE_PIXELS", 10)
+    members = archive_members([made_up(1, seed) for seed in range(6)])
+    _, archive = cached(members | {"package/data_batch_1.png": b"no picture"})
     with pytest.raises(Exception, match="cannot identify"):
-        cifar._sheet(b"no picture")
+        load_cifar10(archive=archive)
     assert image.MAX_IMAGE_PIXELS == 10
 
 
@@ -192,59 +201,56 @@ def test_pillows_guard_is_put_back_and_does_not_stop_a_large_sheet(cached, monke
 def test_an_archive_without_a_file_is_refused(cached, name):
     members = archive_members([made_up(1, seed) for seed in range(6)])
     del members[f"package/{name}"]
-    cache = cached(members)
-    with pytest.raises(ValueError, match=f"has no {name}; remove it to download it again"):
-        load_cifar10()
-    assert not (cache / "cifar10.npz").exists()
+    path, archive = cached(members)
+    with pytest.raises(ValueError, match=f"contains no {name}; delete it to download it again"):
+        load_cifar10(archive=archive)
+    assert not (path.parent / "cifar10.npz").exists()
 
 
 def test_odd_members_of_an_archive_write_nothing(cached, tmp_path):
     parts = [made_up(1, seed) for seed in range(6)]
     odd = {"../escaped.txt": b"x", str(tmp_path / "absolute.txt"): b"x", "package/more.py": b"raise SystemExit"}
-    cache = cached(odd | archive_members(parts))
+    path, archive = cached(odd | archive_members(parts))
     before = set(tmp_path.rglob("*"))
-    assert_equal(load_cifar10()[1], parts[5:])
-    assert set(tmp_path.rglob("*")) - before == {cache / "cifar10.npz"}
+    assert_equal(load_cifar10(archive=archive)[1], parts[5:])
+    assert set(tmp_path.rglob("*")) - before == {path.parent / "cifar10.npz"}
 
 
-def test_a_member_that_points_elsewhere_is_not_followed(cached, tmp_path, monkeypatch):
+def test_a_member_that_points_elsewhere_is_not_followed(cached, tmp_path):
     (tmp_path / "secret.json").write_text("[0]")
-    cache = cached(archive_members([made_up(1, seed) for seed in range(6)]))
-    path = cache / cifar.ARCHIVE.file
-    with tarfile.open(path) as old, tarfile.open(cache / "new.tgz", "w:gz") as new:
+    path, _ = cached(archive_members([made_up(1, seed) for seed in range(6)]))
+    with tarfile.open(path) as old, tarfile.open(tmp_path / "new.tgz", "w:gz") as new:
         for member in old.getmembers():
             link = member.name == "package/test_lables.json"
             file = None if link else old.extractfile(member)
             if link:
                 member.type, member.linkname, member.size = tarfile.SYMTYPE, str(tmp_path / "secret.json"), 0
             new.addfile(member, file)
-    (cache / "new.tgz").replace(path)
-    known = hashlib.sha256(path.read_bytes()).hexdigest()
-    monkeypatch.setattr(cifar, "ARCHIVE", replace(cifar.ARCHIVE, sha256=known))
-    with pytest.raises(ValueError, match=r"has no test_lables\.json"):
-        load_cifar10()
+    (tmp_path / "new.tgz").replace(path)
+    with pytest.raises(ValueError, match=r"contains no test_lables\.json"):
+        load_cifar10(archive=described(path))
 
 
 @pytest.mark.parametrize("content", [b"", b"no zip file", b"PK\x03\x04 cut off"])
 def test_a_damaged_decoded_file_is_named(cached, content):
-    cache = cached(archive_members([made_up(1, seed) for seed in range(6)]))
-    (cache / "cifar10.npz").write_bytes(content)
-    with pytest.raises(ValueError, match=r"cifar10\.npz is damaged .*; remove it to decode the archive again"):
-        load_cifar10()
+    path, archive = cached(archive_members([made_up(1, seed) for seed in range(6)]))
+    (path.parent / "cifar10.npz").write_bytes(content)
+    with pytest.raises(ValueError, match=r"cifar10\.npz is damaged .*; delete it to decode the archive again"):
+        load_cifar10(archive=archive)
 
 
 def test_a_decoded_file_with_a_wrong_byte_or_a_part_missing_is_named(cached):
-    cache = cached(archive_members([made_up(1, seed) for seed in range(6)]))
-    load_cifar10()
-    path = cache / "cifar10.npz"
+    path, archive = cached(archive_members([made_up(1, seed) for seed in range(6)]))
+    load_cifar10(archive=archive)
+    path = path.parent / "cifar10.npz"
     content = bytearray(path.read_bytes())
     content[1000] ^= 1  # a pixel of the first image
     path.write_bytes(content)
     with pytest.raises(ValueError, match=r"cifar10\.npz is damaged"):
-        load_cifar10()
+        load_cifar10(archive=archive)
     np.savez(path, train=np.zeros(3))
     with pytest.raises(ValueError, match=r"cifar10\.npz is damaged"):
-        load_cifar10()
+        load_cifar10(archive=archive)
 
 
 def test_the_known_archive_names_a_version_and_a_way_without_it():

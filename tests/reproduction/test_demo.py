@@ -1,4 +1,4 @@
-"""The demo: what it finds, what it writes, and what it says when something is missing."""
+"""The demo: its scores, its files, and its messages when something is missing."""
 
 import base64
 import json
@@ -45,16 +45,12 @@ def test_picture_and_report_are_written_and_the_report_stands_alone(demo):
     assert "http" not in report
 
 
-def test_the_table_for_people(tmp_path, monkeypatch):
-    from enkbayes.reproduction import demo as experiment
-
-    full = experiment.run_demo
-    monkeypatch.setattr(experiment, "run_demo", lambda *args, **options: full(*args, **options, steps=20))
-    result = call("demo", "--out", tmp_path)
+def test_the_table_for_people(tmp_path):
+    result = call("demo", "--out", tmp_path, "--steps", 20)
     assert result.exit_code == 0, result.stderr
     for words in ("trained network (MLE)", "with a posterior", "far-field confidence", str(tmp_path / "report.html")):
         assert words in result.stdout.replace("\n", "") or words in result.stdout
-    assert call("demo", "--out", tmp_path, "--quiet").output == ""
+    assert call("demo", "--out", tmp_path, "--steps", 20, "--quiet").output == ""
 
 
 @pytest.mark.parametrize(

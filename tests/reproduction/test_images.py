@@ -1,4 +1,4 @@
-"""Images that the loaders return: grey ones put in colour, parts kept in the cache once decoded."""
+"""Images as the loaders return them: conversion of grey to colour, and the cache of decoded archives."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ def grey(height, width, count=3):
 @pytest.mark.parametrize(
     ("height", "width", "side", "top", "left"), [(28, 28, 32, 2, 2), (27, 30, 32, 2, 1), (8, 8, 8, 0, 0)]
 )
-def test_grey_images_stand_in_the_middle_on_black(height, width, side, top, left):
+def test_grey_images_are_centred_on_black(height, width, side, top, left):
     data = grey(height, width)
     found = in_colour(data, side)
     assert found.images.shape == (3, side, side, 3)
@@ -26,12 +26,10 @@ def test_grey_images_stand_in_the_middle_on_black(height, width, side, top, left
 
 
 def test_images_in_colour_or_too_large_are_refused():
-    with pytest.raises(
-        ValueError, match="the images have 3 channels; expected 1, so there is nothing to put in colour"
-    ):
+    with pytest.raises(ValueError, match="the images have 3 channels; expected 1, that is, grey images"):
         in_colour(in_colour(grey(28, 28)))
     with pytest.raises(
-        ValueError, match="the images have 28 x 33 pixels; expected at most 32 x 32: give a larger side"
+        ValueError, match="the images have 28 x 33 pixels; expected at most 32 x 32: choose a larger side"
     ):
         in_colour(grey(28, 33))
 
@@ -49,7 +47,7 @@ def test_parts_are_decoded_once(tmp_path, monkeypatch):
         np.testing.assert_array_equal(one.images, grey(4, 4).images)
         np.testing.assert_array_equal(two.labels, [0])
     assert len(made) == 1
-    with pytest.raises(ValueError, match=r"small\.npz is damaged .*; remove it to decode the archive again"):
+    with pytest.raises(ValueError, match=r"small\.npz is damaged .*; delete it to decode the archive again"):
         decoded_once("small", ("three",), decode)
 
 

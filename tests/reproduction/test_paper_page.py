@@ -1,4 +1,4 @@
-"""The report of `enkbayes reproduce`: everything is in the page, in words that cannot break it."""
+"""The report of `enkbayes reproduce`: everything is on the page, and no text can break it."""
 
 import base64
 import math
@@ -10,7 +10,7 @@ import pytest
 
 from enkbayes.reproduction import results
 from enkbayes.reproduction.findings import IN_PART, NOT_REPRODUCED, REPRODUCED, Claim, Drawing, Findings, Setting, Table
-from enkbayes.reproduction.report import MINUS, NOTHING, SMOKE, TIMES, anchor, column, report_page
+from enkbayes.reproduction.report import MINUS, NOTHING, SMOKE, TIMES, anchor, column, report_page, summary
 
 matplotlib = pytest.importorskip("matplotlib.figure")
 pytest.importorskip("jinja2")
@@ -85,9 +85,10 @@ def test_the_page_says_everything_that_a_result_says(tmp_path):
         "Affine Invariant ensemble transform methods to improve predictive uncertainty in neural networks" in page.text
     )
     words = "title moons|about|said 0|found 1|why 1|scores caption|MAP|0.5124|caption 0|prior|one|ours|reason|net|small"
-    words += "|the paper's|note|numpy 2.4.6|enkbayes reproduce --out there|2025-11-16|1 min 15 s|paper size"
+    words += "|note|numpy 2.4.6|enkbayes reproduce --out there|2025-11-16|1 min 15 s|paper size"
     words += "|moons/result.json|moons/scores.csv|moons/f0.png"
     assert [word for word in words.split("|") if word not in page.text] == []
+    assert "prior one ours reason net small paper" in page.text  # the table of settings
 
 
 def test_every_text_is_escaped_and_tags_nest(tmp_path):
@@ -191,8 +192,27 @@ def test_a_page_of_results_read_again_is_the_same(tmp_path):
 def test_a_picture_that_is_gone_is_named(tmp_path, break_it):
     result = made(tmp_path)
     break_it(tmp_path / "moons" / "f1.png")
-    with pytest.raises((FileNotFoundError, ValueError), match=r"f1\.png, which is .*run enkbayes reproduce again"):
+    with pytest.raises(
+        (FileNotFoundError, ValueError), match=r"f1\.png of the report is .*run enkbayes reproduce again"
+    ):
         report_page([result], tmp_path)
+
+
+def test_the_markdown_page_says_the_same_in_lines_of_at_most_120_characters(tmp_path):
+    long = "with J > D the error = 0.1 ± 0.2 * 3 - 4 + 5 # 6 " * 20
+    result = made(tmp_path, verdicts=(REPRODUCED, NOT_REPRODUCED), about=long)
+    result = replace(result, claims=tuple(replace(claim, found=long, why=long) for claim in result.claims))
+    page = summary([result], command="enkbayes reproduce --out there", missing={"svhn": f"It is gone. {long}"})
+    lines = page.splitlines()
+    assert max(map(len, lines)) <= 120
+    assert not [line for line in lines if line.lstrip().startswith(("> ", "+ ", "* ", "# 6", "= "))]
+    words = "title moons|said 0|said 1|caption 0|note|numpy 2.4.6|enkbayes reproduce --out there|2025-11-16"
+    assert [word for word in words.split("|") if word not in page] == []
+    assert " ".join(page.split()).count(" ".join(long.split())) == 6  # about, found and why twice, the reason of svhn
+    assert "| [title moons](#moons) | reproduced in part | 1 of 2 |" in lines
+    assert "- **Reproduced.** said 0" in lines
+    assert "- **Not reproduced.** said 1" in lines
+    assert "![alt 0](moons/f0.png)" in lines
 
 
 def test_long_tables_are_folded(tmp_path):

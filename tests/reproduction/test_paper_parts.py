@@ -1,4 +1,4 @@
-"""The pieces that experiments of the paper are made of, against what they must be."""
+"""The building blocks of the experiments, checked against independent calculations."""
 
 import json
 
@@ -13,7 +13,7 @@ pytest.importorskip("torch")
 import enkbayes as eb
 from enkbayes.core.gaussian import Gaussian
 from enkbayes.reproduction import mean_field, scores, tables
-from enkbayes.reproduction.estimates import Estimate
+from enkbayes.reproduction.findings import Estimate
 from enkbayes.reproduction.methods import MOONS, Fitted, Study, algorithm_2, gaussian_predict
 from enkbayes.reproduction.scores import PlaneScores, Scoreboard, scoreboard
 from enkbayes.reproduction.sizes import SMOKE, Run
@@ -27,7 +27,7 @@ def test_an_estimate_is_student_s():
     assert found.above(low - 1e-9)
     assert not found.above(x.mean())
     assert found.below(high + 1e-9)
-    assert not Estimate.of([5.0]).above(0.0)  # one repetition proves nothing
+    assert not Estimate.of([5.0]).above(0.0)  # a single repetition has no finite interval
 
 
 def test_the_literal_equations_hold_at_the_solution_only():
@@ -64,8 +64,8 @@ def test_a_change_of_units_leaves_the_potential_alone():
 
 
 def test_distance_from_a_span():
-    start = np.asarray([[0.0, 0.0, 0.0], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0]])
-    assert tables._outside(start, np.asarray([5.0, -3.0, 2.0])) == pytest.approx(2.0)
+    particles = np.asarray([[0.0, 0.0, 0.0], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0]])
+    assert tables.distance_to_span(np.asarray([5.0, -3.0, 2.0]), particles) == pytest.approx(2.0)
 
 
 def test_repetitions_are_independent_and_repeatable():
@@ -82,7 +82,7 @@ def test_algorithm_2_runs_to_its_horizon():
 
 @pytest.fixture(scope="module")
 def small():
-    """A study with a network that is hardly trained."""
+    """A study with a network that is barely trained."""
     from dataclasses import replace
 
     return Study(MOONS, replace(SMOKE, steps=20, member_steps=5), seed=0)
@@ -112,7 +112,7 @@ def test_the_mle_is_the_network(small):
     assert np.allclose(small.fit("mle").predict(small.data.test)[:, 1], expit(logits))
 
 
-def test_scores_are_read_again_from_their_file(tmp_path, monkeypatch):
+def test_scores_are_read_again_from_their_file(tmp_path):
     calls = []
 
     class Fake:
@@ -120,20 +120,20 @@ def test_scores_are_read_again_from_their_file(tmp_path, monkeypatch):
             calls.append(name)
             return Fitted(name, lambda _: None, 1, 1.0)
 
-    monkeypatch.setattr(scores, "study", lambda *_: Fake())
-    monkeypatch.setattr(
-        scores, "plane_scores", lambda _here, fitted, _judge: PlaneScores(1, 0, 0.9, 0.5, len(fitted.name), 1, 1)
-    )
+    fakes = {
+        "studies": lambda *_: Fake(),
+        "measure": lambda _, fitted: PlaneScores(1, 0, 0.9, 0.5, len(fitted.name), 1, 1),
+    }
     run = Run(SMOKE, tmp_path)
-    first = scoreboard(MOONS, run, ("mle", "hmc"))
+    first = scoreboard(MOONS, run, ("mle", "hmc"), **fakes)
     assert calls.count("mle") == SMOKE.seeds
-    again = scoreboard(MOONS, run, ("mle", "hmc", "trotter"))
+    again = scoreboard(MOONS, run, ("mle", "hmc", "trotter"), **fakes)
     assert calls.count("mle") == SMOKE.seeds
     assert calls.count("trotter") == SMOKE.seeds
     assert np.array_equal(first.values("hmc", "distance"), again.values("hmc", "distance"))
     file = tmp_path / "moons-0.json"
     file.write_text(json.dumps({"another key": json.loads(file.read_text())[run.key]}))
-    scoreboard(MOONS, run, ("mle",))
+    scoreboard(MOONS, run, ("mle",), **fakes)
     assert calls.count("mle") == SMOKE.seeds + 1
 
 

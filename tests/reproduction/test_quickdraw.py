@@ -1,4 +1,4 @@
-"""QuickDraw: three classes of two drawings, numbers to pixels, errors that tell."""
+"""QuickDraw: three classes of two drawings, from numbers to pixels, with clear errors."""
 
 import gzip
 import hashlib
@@ -25,16 +25,12 @@ def packed(drawings):
 FILES = {f"{name}.ndjson.gz": packed(ink) for name, ink in zip(NAMES, INK, strict=True)}
 
 
-@pytest.fixture(autouse=True)
-def small(monkeypatch, tmp_path):
-    monkeypatch.setattr(quickdraw, "CLASSES", NAMES)
-    monkeypatch.setattr(quickdraw, "EACH", 2)
-    (tmp_path / "cache").mkdir()
-    monkeypatch.setenv("ENKBAYES_DATA", str(tmp_path / "cache"))
-
-
 @pytest.fixture
 def cached(tmp_path, monkeypatch):
+    """Put an archive with these files into the cache; return its path and its description."""
+    monkeypatch.setenv("ENKBAYES_DATA", str(tmp_path / "cache"))
+    (tmp_path / "cache").mkdir()
+
     def put(files):
         path = tmp_path / "cache" / quickdraw.ARCHIVE.file
         with tarfile.open(path, "w:gz") as archive:
@@ -42,11 +38,14 @@ def cached(tmp_path, monkeypatch):
                 about = tarfile.TarInfo(f"package/src/drawings/{name}")
                 about.size = len(content)
                 archive.addfile(about, io.BytesIO(content))
-        known = hashlib.sha256(path.read_bytes()).hexdigest()
-        monkeypatch.setattr(quickdraw, "ARCHIVE", replace(quickdraw.ARCHIVE, sha256=known))
-        return path
+        return path, replace(quickdraw.ARCHIVE, sha256=hashlib.sha256(path.read_bytes()).hexdigest())
 
     return put
+
+
+def load(data_dir=None, **options):
+    """Load three classes of two drawings."""
+    return load_quickdraw(data_dir, classes=NAMES, each=2, **options)
 
 
 def write(folder, files=FILES):
@@ -64,21 +63,21 @@ def assert_read(found):
 
 
 def test_the_archive_is_decoded_once(cached):
-    path = cached(FILES | {"more.ndjson.gz": b"not looked at"})
-    assert_read(load_quickdraw())
+    path, archive = cached(FILES | {"more.ndjson.gz": b"never read"})
+    assert_read(load(archive=archive))
     path.unlink()
-    assert_read(load_quickdraw())
+    assert_read(load(archive=archive))
     assert [path.name for path in path.parent.iterdir()] == ["quickdraw.npz"]
 
 
 def test_an_archive_without_a_class_is_refused(cached):
-    cached({name: content for name, content in FILES.items() if not name.startswith("baseball.")})
-    with pytest.raises(ValueError, match=r"has no baseball\.ndjson\.gz; remove it to download it again"):
-        load_quickdraw()
+    _, archive = cached({name: content for name, content in FILES.items() if not name.startswith("baseball.")})
+    with pytest.raises(ValueError, match=r"contains no baseball\.ndjson\.gz; delete it to download it again"):
+        load(archive=archive)
 
 
 def test_a_folder_of_the_packages_files_gives_the_same(tmp_path):
-    assert_read(load_quickdraw(write(tmp_path / "given")))
+    assert_read(load(write(tmp_path / "given")))
 
 
 def test_official_bitmaps_give_the_first_drawings(tmp_path):
@@ -86,7 +85,7 @@ def test_official_bitmaps_give_the_first_drawings(tmp_path):
     (tmp_path / "given").mkdir()
     for name, rows in zip(NAMES, bitmaps, strict=True):
         np.save(tmp_path / "given" / f"{name}.npy", rows)
-    found = load_quickdraw(tmp_path / "given")
+    found = load(tmp_path / "given")
     np.testing.assert_array_equal(found.images, bitmaps[:, :2].reshape(6, 28, 28, 1))
     assert found.labels.tolist() == [0, 0, 1, 1, 2, 2]
     assert type(found.images) is np.ndarray  # and no view of a file
@@ -100,7 +99,7 @@ def test_bitmaps_of_another_shape_or_type_are_refused(tmp_path, rows):
     (folder / "baseball.ndjson.gz").unlink()
     np.save(folder / "baseball.npy", rows)
     with pytest.raises(ValueError, match=r"baseball\.npy has an array .* of .*; expected \(N, 784\) of uint8 with at"):
-        load_quickdraw(folder)
+        load(folder)
 
 
 @pytest.mark.parametrize("content", [b"", b"no array", b"\x93NUMPY\x01\x00"])
@@ -109,17 +108,15 @@ def test_a_damaged_bitmap_is_named(tmp_path, content):
     (folder / "baseball.ndjson.gz").unlink()
     (folder / "baseball.npy").write_bytes(content)
     with pytest.raises(ValueError, match=r"baseball\.npy is damaged \(.*\); expected an official numpy bitmap"):
-        load_quickdraw(folder)
+        load(folder)
 
 
 def test_a_missing_class_is_named(tmp_path):
     folder = write(tmp_path / "given")
     (folder / "baseball bat.ndjson.gz").unlink()
-    sentence = (
-        r"has no baseball bat\.ndjson\.gz and no baseball bat\.npy; expected one of them for each of the 3 classes"
-    )
+    sentence = r"neither baseball bat\.ndjson\.gz nor baseball bat\.npy; expected one of them for each of the 3 classes"
     with pytest.raises(ValueError, match=sentence):
-        load_quickdraw(folder)
+        load(folder)
 
 
 @pytest.mark.parametrize(
@@ -129,18 +126,18 @@ def test_a_line_that_is_no_drawing_is_named(tmp_path, line):
     good = json.dumps([0] * 784)
     folder = write(tmp_path / "given", FILES | {"baseball.ndjson.gz": gzip.compress(f"{good}\n{line}\n".encode())})
     with pytest.raises(
-        ValueError, match=r"line 2 of .*baseball\.ndjson\.gz is no drawing; expected a list of 784 numbers"
+        ValueError, match=r"line 2 of .*baseball\.ndjson\.gz is not a drawing; expected a list of 784 numbers"
     ):
-        load_quickdraw(folder)
+        load(folder)
 
 
 def test_another_number_of_drawings_or_a_damaged_file_is_named(tmp_path):
     folder = write(tmp_path / "given", FILES | {"baseball.ndjson.gz": packed(INK[0, :1])})
-    with pytest.raises(ValueError, match=r"baseball\.ndjson\.gz has 1 drawings; expected 2, one a line"):
-        load_quickdraw(folder)
+    with pytest.raises(ValueError, match=r"baseball\.ndjson\.gz has 1 drawings; expected 2, one per line"):
+        load(folder)
     (folder / "baseball.ndjson.gz").write_bytes(b"no gzip")
     with pytest.raises(ValueError, match=r"baseball\.ndjson\.gz is damaged"):
-        load_quickdraw(folder)
+        load(folder)
 
 
 def test_the_known_archive_and_classes():

@@ -1,6 +1,5 @@
-"""The paper's claims at smoke size: the command runs every experiment once, into build/smoke; tests read its files.
-
-The report stays there for the browser tests of `make test-browser`.
+"""The claims of the paper at smoke size. The command runs every experiment once and writes into build/smoke, where the
+tests read its files. The report stays there for the browser tests of `make test-browser`.
 """
 
 import csv
@@ -17,9 +16,8 @@ pytest.importorskip("numpyro")
 pytest.importorskip("matplotlib")
 
 from enkbayes.cli.app import app
-from enkbayes.reproduction.estimates import Estimate
 from enkbayes.reproduction.experiments import EXPERIMENTS
-from enkbayes.reproduction.findings import IN_PART, NOT_REPRODUCED, REPRODUCED
+from enkbayes.reproduction.findings import IN_PART, NOT_REPRODUCED, REPRODUCED, Estimate
 from enkbayes.reproduction.methods import LAST_LAYER, OURS, SIX
 from enkbayes.reproduction.sizes import SMOKE
 from enkbayes.reproduction.theory import convergence_rate
@@ -69,7 +67,7 @@ def test_one_report_shows_all_of_it(smoke):
         assert experiment.title in brief
         assert experiment.title.replace("'", "&#39;") in page
     assert "smoke size" in page
-    assert "Stand-in: handwritten threes and fives" in page
+    assert "Substitute data: handwritten threes and fives" in page
 
 
 def test_the_mle_is_the_most_confident_far_from_the_data(smoke):

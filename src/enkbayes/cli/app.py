@@ -1,4 +1,4 @@
-"""The commands, put together."""
+"""The command line: all commands and their help."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from enkbayes.cli.predict import predict
 from enkbayes.cli.processes import started
 from enkbayes.cli.reproduce import reproduce
 
-# typer exports the errors of single options, not the class of all usage errors they come from
+# typer exports the errors of single options but not their base class
 UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 
 
 class OneSentenceGroup(TyperGroup):
-    """A group of commands that answers wrong usage as it answers wrong data: one sentence, exit code 2."""
+    """A group of commands that reports wrong usage like bad input: one sentence and exit code 2."""
 
     def main(self, args: Any = None, prog_name: Any = None, *, standalone_mode: bool = True, **extra: Any) -> Any:  # type: ignore[override]
         """Run a command."""
@@ -34,7 +34,7 @@ class OneSentenceGroup(TyperGroup):
             context: Any = getattr(error, "ctx", None)
             where = context.command_path if context else "enkbayes"
             sentence = error.format_message().rstrip(".?")  # type: ignore[attr-defined]
-            if started()[0] == 0:  # all processes are given the same words
+            if started()[0] == 0:  # all processes get the same arguments; one message is enough
                 sys.stderr.write(f"error: {sentence}; see {where} --help\n")
             code = 2
         return sys.exit(code or 0) if standalone_mode else code
@@ -42,7 +42,7 @@ class OneSentenceGroup(TyperGroup):
 
 app = typer.Typer(
     name="enkbayes",
-    help="Give a classifier a posterior: fit, predict with uncertainty, evaluate. Data: .csv, .parquet or .npz files.",
+    help="Fit Bayesian classifiers, predict with uncertainty and evaluate. Data: .csv, .parquet or .npz files.",
     cls=OneSentenceGroup,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -68,13 +68,13 @@ EXAMPLES: dict[Callable[..., None], str] = {
 }
 
 
-def _flowing(words: str | None) -> str:
-    """Return a docstring with one line for each paragraph, for the terminal to break."""
-    return "\n\n".join(" ".join(paragraph.split()) for paragraph in (words or "").split("\n\n"))
+def _unwrapped(docstring: str | None) -> str:
+    """Return a docstring with one line per paragraph, so that the terminal can wrap it."""
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in (docstring or "").split("\n\n"))
 
 
 for _command, _example in EXAMPLES.items():
-    app.command(help=_flowing(_command.__doc__), epilog=f"Example: [bold]{_example}[/bold]")(one_sentence(_command))
+    app.command(help=_unwrapped(_command.__doc__), epilog=f"Example: [bold]{_example}[/bold]")(one_sentence(_command))
 
 
 def main() -> None:

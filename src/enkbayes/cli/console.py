@@ -1,4 +1,4 @@
-"""How commands speak: tables on standard output, progress and errors on standard error, one JSON object to machines."""
+"""What commands print: tables or one JSON object on standard output, progress and errors on standard error."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but er
 
 
 class ShowShare(Protocol):
-    """A function that shows which share of the work is done and, if it is told, what comes next."""
+    """A function that displays the share of the work that is done and, optionally, what comes next."""
 
     def __call__(self, share: float, doing: str | None = None) -> None:
-        """Show it."""
+        """Update the display."""
 
 
 @dataclass(frozen=True)
-class Speech:
-    """What a command may print: a table, one JSON object, or nothing."""
+class Output:
+    """The output of a command: a table, one JSON object, or nothing."""
 
     as_json: bool
     quiet: bool
 
     @property
-    def lively(self) -> bool:
-        """Whether a person watches: then progress is shown."""
+    def interactive(self) -> bool:
+        """Whether to show progress: only on a terminal, and neither with --json nor with --quiet."""
         return not (self.as_json or self.quiet) and sys.stdout.isatty() and sys.stderr.isatty()
 
     def result(self, title: str, facts: Mapping[str, Any], shown: Mapping[str, str] | None = None) -> None:
-        """Print the facts: all of them as JSON, or `shown` (default: the facts) as a table of two columns."""
+        """Print all facts as JSON, or `shown` (default: the facts) as a table with two columns."""
         if self.as_json:
             sys.stdout.write(json_text(facts) + "\n")
         elif not self.quiet:
@@ -58,26 +58,26 @@ class Speech:
             self.print(table)
 
     def print(self, thing: Any, *, width: int | None = None) -> None:
-        """Print a rich table or text for people; in a file or a pipe it may be `width` characters wide."""
+        """Print a rich table or text, unless --json or --quiet is given. `width` applies when output goes to a file."""
         if not (self.as_json or self.quiet):
             Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else width).print(thing)
 
     def note(self, sentence: str) -> None:
-        """Say on standard error what a user should know and did not ask for."""
+        """Print a remark on standard error."""
         if not self.quiet:
             sys.stderr.write(f"note: {sentence}\n")
 
     @contextmanager
     def progress(self, title: str) -> Iterator[ShowShare]:
-        """Yield a function that shows which share of the work is done and, if it is told, what comes next."""
+        """Show a progress bar and yield the function that updates it."""
         columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
         with Progress(
             *columns,
             console=Console(stderr=True),
             transient=True,
-            disable=not self.lively,
-            auto_refresh=self.lively,
-            speed_estimate_period=3600,  # seconds; a step of long work may take minutes
+            disable=not self.interactive,
+            auto_refresh=self.interactive,
+            speed_estimate_period=3600,  # seconds; a single step may take minutes
         ) as bar:
             task = bar.add_task(title, total=1.0)
 
@@ -88,20 +88,20 @@ class Speech:
 
     @contextmanager
     def steps(self, total: int) -> Iterator[Callable[[str], None]]:
-        """Yield a function that shows which of `total` pieces of work begins."""
+        """Show a progress bar for `total` tasks and yield a function to call at the start of each."""
         with self.progress("") as bar:
-            begun = 0
+            started = 0
 
             def advance(doing: str) -> None:
-                nonlocal begun
-                bar(begun / total, doing)
-                begun += 1
+                nonlocal started
+                bar(started / total, doing)
+                started += 1
 
             yield advance
 
 
 def text(value: Any) -> str:
-    """Return a value for people: few digits, lists with commas.
+    """Return a value as readable text: few digits, lists with commas.
 
     >>> text(0.123456), text(("a", "b")), text(True), text(1234567)
     ('0.1235', 'a, b', 'yes', '1,234,567')
@@ -125,7 +125,7 @@ def json_text(facts: Mapping[str, Any]) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value JSON can hold: a number that is not finite becomes null."""
+    """Return a value that JSON can hold; numbers that are not finite become null."""
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, Mapping):
@@ -134,7 +134,7 @@ def _plain(value: Any) -> Any:
 
 
 def one_sentence(command: Callable[P, R]) -> Callable[P, R]:
-    """Make a command answer bad input with one sentence on standard error and exit code 2, not with a traceback."""
+    """Turn errors about bad input into one sentence on standard error and exit code 2, without a traceback."""
 
     @functools.wraps(command)
     def guarded(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -151,10 +151,10 @@ def one_sentence(command: Callable[P, R]) -> Callable[P, R]:
 
 
 @contextmanager
-def warnings_as_notes(speech: Speech) -> Iterator[None]:
-    """Show warnings of the library as notes of one line, each once."""
+def warnings_as_notes(output: Output) -> Iterator[None]:
+    """Print each warning of the library once, as a note on one line."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         yield
     for sentence in dict.fromkeys(" ".join(str(warning.message).split()) for warning in caught):
-        speech.note(sentence)
+        output.note(sentence)

@@ -1,4 +1,4 @@
-"""`enkbayes demo`: the main job on built-in data."""
+"""`enkbayes demo`: the main task on built-in data."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from enkbayes.cli.console import AsJson, Quiet, Speech
+from enkbayes.cli.console import AsJson, Output, Quiet
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -17,32 +17,38 @@ if TYPE_CHECKING:
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="The folder for picture and report.")] = Path("demo"),
-    seed: Annotated[int, typer.Option(min=0, help="Of the data, the network and the ensemble.")] = 0,
+    out: Annotated[Path, typer.Option(help="Folder for picture and report.")] = Path("demo"),
+    steps: Annotated[int, typer.Option(min=1, help="Training steps of the network.")] = 5000,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the data, the network and the ensemble.")] = 0,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train a small network on two moons, give it a posterior, and show what changes: picture, table and report."""
+    """Train a small network on two moons, compute a posterior over its last layer, and compare the two.
+
+    Writes a picture and a report.
+    """
     from enkbayes.reproduction.demo import run_demo
 
-    speech = Speech(as_json, quiet)
-    with speech.progress("training") as bar:
-        result = run_demo(out, seed, progress=bar)
+    output = Output(as_json, quiet)
+    with output.progress("training") as bar:
+        result = run_demo(out, seed, steps=steps, progress=bar)
     facts = asdict(result) | {"picture": str(result.picture), "report": str(result.report)}
     if as_json:
-        speech.result("enkbayes demo", facts)
+        output.result("enkbayes demo", facts)
         return
-    speech.print(_table(result))
-    speech.print(f"\npicture  {result.picture}\nreport   {result.report}\nseconds  {result.seconds:.1f}")
+    output.print(_table(result))
+    output.print(f"\npicture  {result.picture}\nreport   {result.report}\nseconds  {result.seconds:.1f}")
 
 
 def _table(result: DemoResult) -> Table:
     from rich.table import Table
 
-    table = Table(title="Two moons: 30 test points, and a circle far from the data", title_justify="left")
+    from enkbayes.reproduction.demo import MLE, POSTERIOR
+
+    table = Table(title="Two moons: scores on 30 test points, confidence far from the data", title_justify="left")
     table.add_column("method")
     for name in ("accuracy", "NLL", "ECE", "far-field confidence"):
         table.add_column(name, justify="right")
-    for name, s in (("trained network (MLE)", result.mle), ("with a posterior", result.posterior)):
+    for name, s in ((MLE, result.mle), (POSTERIOR, result.posterior)):
         table.add_row(name, f"{s.accuracy:.3f}", f"{s.nll:.4f}", f"{s.ece:.4f}", f"{s.far_confidence:.3f}")
     return table

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 import typer
 
-from enkbayes.cli.console import AsJson, Quiet, Speech, text, warnings_as_notes
+from enkbayes.cli.console import AsJson, Output, Quiet, text, warnings_as_notes
 from enkbayes.cli.processes import LazyFeatures, Processes, part_of, together
 from enkbayes.engine.processes import first, told
 
@@ -63,12 +63,12 @@ def fit(
 
     begin = time.perf_counter()
     with together(checkpoint) as processes:
-        speech = Speech(as_json, quiet or not processes.leads)
+        output = Output(as_json, quiet or not processes.leads)
         classifier = EnsembleClassifier(
             sampler=sampler.value,
             particles=particles,
             random_state=seed,
-            progress=speech.lively,
+            progress=output.interactive,
             sweeps=sweeps,
         )
         with told():
@@ -77,7 +77,7 @@ def fit(
                 _check_files(out, report, checkpoint)
             data = TrainingData.load(train, target)
         data = data.agreed()
-        with warnings_as_notes(speech):
+        with warnings_as_notes(output):
             _learn(classifier, data, processes, checkpoint)
         trust, _ = classifier.trust_, classifier.evidence_  # both are kept in the file
         with told():
@@ -93,7 +93,7 @@ def fit(
         }
         if report is not None:
             facts["report"] = str(_write_report(report, classifier, data, f"{train.name}: {target}"))
-        _tell(speech, data.preprocessing, f"enkbayes fit {train}", facts)
+        _tell(output, data.preprocessing, f"enkbayes fit {train}", facts)
     if strict and trust.verdict == BAD:
         if processes.leads:
             sys.stderr.write(f"do not trust: {trust.sentence}; {out} is written all the same\n")
@@ -160,12 +160,12 @@ def _save(classifier: EnsembleClassifier, data: TrainingData, out: Path, *, whol
     classifier.set_params(progress=False).save(out, preprocessing=data.preprocessing.to_json())
 
 
-def _tell(speech: Speech, preprocessing: Preprocessing, title: str, facts: dict[str, Any]) -> None:
+def _tell(output: Output, preprocessing: Preprocessing, title: str, facts: dict[str, Any]) -> None:
     for name, reason in preprocessing.left_out:
-        speech.note(f"column {name!r} {reason}; it is left out")
+        output.note(f"column {name!r} {reason}; it is left out")
     for note in preprocessing.notes:
-        speech.note(note)
-    speech.result(title, facts, _shown(facts))
+        output.note(note)
+    output.result(title, facts, _shown(facts))
 
 
 def _check_files(out: Path, report: Path | None, checkpoint: Path | None) -> None:

@@ -1,4 +1,4 @@
-"""`enkbayes reproduce`: the experiments of the paper, by name, with one report."""
+"""`enkbayes reproduce`: run experiments of the paper by name and write one report."""
 
 from __future__ import annotations
 
@@ -11,57 +11,66 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from enkbayes.cli.console import AsJson, Quiet, Speech
+from enkbayes.cli.console import AsJson, Output, Quiet
 
 if TYPE_CHECKING:
     from enkbayes.reproduction.experiments import Outcome
-    from enkbayes.reproduction.sizes import Tell
+    from enkbayes.reproduction.sizes import Progress
 
 
 def reproduce(
-    names: Annotated[list[str], typer.Argument(metavar="NAME...|all", help="table1, figure2, meanfield ..., or all.")],
+    names: Annotated[
+        list[str], typer.Argument(metavar="NAME...|all", help="Experiments (table1, figure2, ...) or all.")
+    ],
     size: Annotated[
-        str, typer.Option(metavar="smoke|paper", help="smoke: a few minutes, no downloads. paper: the full thing.")
+        str,
+        typer.Option(metavar="smoke|paper", help="smoke: a few minutes, no downloads. paper: the size of the paper."),
     ] = "smoke",
-    out: Annotated[
-        Path, typer.Option(help="The folder for the report; a run that was stopped goes on from there.")
-    ] = Path("reproduced"),
+    out: Annotated[Path, typer.Option(help="Folder for the report. An interrupted run resumes from there.")] = Path(
+        "reproduced"
+    ),
     data_dir: Annotated[
-        Path | None, typer.Option(help="Where the official binary batches of CIFAR-10 are, instead of a download.")
+        Path | None, typer.Option(help="Folder with the official binary batches of CIFAR-10, instead of a download.")
     ] = None,
-    again: Annotated[bool, typer.Option("--again", help="Run also what is there already.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Run again even if there is a result.")] = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Run the experiments of the paper and write one report: every table and figure beside the paper's claim.
+    """Run experiments of the paper and write one report that compares every table and figure with the paper's claims.
 
-    Names: table1, table2, figure1 to figure7, meanfield, beyond; all is all of them. What is finished is kept, so a
-    call with the same names, size and folder goes on where the last one stopped; networks go on at their last epoch.
+    Names: table1, table2, figure1 to figure7, meanfield, beyond, or all. Finished results are stored, so the same
+    command resumes an interrupted run; image networks resume at their last epoch.
     """
     from enkbayes.evaluation.report import require_report
-    from enkbayes.reproduction.experiments import EXPERIMENTS
-    from enkbayes.reproduction.experiments import reproduce as run_experiments
+    from enkbayes.reproduction import experiments
     from enkbayes.reproduction.sizes import BY_NAME
 
-    speech = Speech(as_json, quiet)
-    chosen = _chosen(names, list(EXPERIMENTS))
+    output = Output(as_json, quiet)
+    chosen = _chosen(names, list(experiments.EXPERIMENTS))
     if size not in BY_NAME:
         raise ValueError(f"there is no size {size!r}; expected {' or '.join(BY_NAME)}")
     if out.exists() and not out.is_dir():
         raise ValueError(f"{out} is a file; expected a folder for the report")
     require_report()
     command = f"enkbayes reproduce {' '.join(names)} --size {size}"
-    with _told(speech) as tell:
-        outcome = run_experiments(
-            chosen, BY_NAME[size], out, again=again, data_dir=data_dir, command=command, tell=tell
+    with _progress(output) as progress:
+        outcome = experiments.reproduce(
+            chosen,
+            BY_NAME[size],
+            out,
+            again=again,
+            data_dir=data_dir,
+            command=command,
+            progress=progress,
+            experiments=experiments.EXPERIMENTS,
         )
-    _say(speech, outcome)
+    _print(output, outcome)
     if outcome.missing:
         raise typer.Exit(2 if not outcome.results else 1)
 
 
 def _chosen(names: list[str], known: list[str]) -> list[str]:
-    """Return the experiments in the order of the paper."""
+    """Return the names of the experiments, in the order of the paper."""
     if "all" in names:
         return known
     for name in names:
@@ -73,23 +82,23 @@ def _chosen(names: list[str], known: list[str]) -> list[str]:
 
 
 @contextmanager
-def _told(speech: Speech) -> Iterator[Tell]:
-    """Yield a function that shows progress: a bar to a person, a line for each experiment to a file."""
-    with speech.progress("") as bar:
-        said = ""
+def _progress(output: Output) -> Iterator[Progress]:
+    """Yield a function that shows progress: a bar on a terminal, a line for each experiment in a file."""
+    with output.progress("") as bar:
+        current = ""
 
-        def tell(share: float, doing: str) -> None:
-            nonlocal said
+        def show(share: float, doing: str) -> None:
+            nonlocal current
             bar(share, doing)
             name = doing.split(":", maxsplit=1)[0]
-            if name != said and not (speech.lively or speech.quiet or speech.as_json):
+            if name != current and not (output.interactive or output.quiet or output.as_json):
                 sys.stderr.write(f"{name} ...\n")
-            said = name
+            current = name
 
-        yield tell
+        yield show
 
 
-def _say(speech: Speech, outcome: Outcome) -> None:
+def _print(output: Output, outcome: Outcome) -> None:
     facts = {
         "report": str(outcome.report),
         "verdicts": {name: result.verdict for name, result in outcome.results.items()},
@@ -97,8 +106,8 @@ def _say(speech: Speech, outcome: Outcome) -> None:
         "kept": list(outcome.kept),
         "missing": outcome.missing,
     }
-    if speech.as_json:
-        speech.result("enkbayes reproduce", facts)
+    if output.as_json:
+        output.result("enkbayes reproduce", facts)
         return
     from rich.table import Table
 
@@ -108,9 +117,9 @@ def _say(speech: Speech, outcome: Outcome) -> None:
     table.add_column("seconds", justify="right")
     for name, result in outcome.results.items():
         held = sum(claim.verdict == "reproduced" for claim in result.claims)
-        seconds = "kept" if name in outcome.kept else f"{result.seconds:.0f}"
+        seconds = "reused" if name in outcome.kept else f"{result.seconds:.0f}"
         table.add_row(name, result.verdict, f"{held} of {len(result.claims)}", seconds)
-    speech.print(table)
+    output.print(table)
     for name, sentence in outcome.missing.items():
-        speech.note(f"{name} could not be run: {sentence}")
-    speech.print(f"\nreport  {outcome.report}")
+        output.note(f"{name} could not be run: {sentence}")
+    output.print(f"\nreport  {outcome.report}")

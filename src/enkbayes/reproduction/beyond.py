@@ -1,4 +1,4 @@
-"""Beyond the paper: exact-flow samplers, what far-field confidence depends on, and all layers instead of the last."""
+"""Beyond the paper: exact-flow samplers, the conditions of low far-field confidence, a posterior over all layers."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ import numpy as np
 from enkbayes.evaluation import metrics, plots
 from enkbayes.inference.empirical_bayes import tune_prior
 from enkbayes.reproduction.datasets import one_thread, tensor
-from enkbayes.reproduction.estimates import Estimate
-from enkbayes.reproduction.findings import Claim, Drawing, Findings, Setting, Table, judged
+from enkbayes.reproduction.findings import Claim, Drawing, Estimate, Findings, Setting, Table, judged
 from enkbayes.reproduction.methods import MOONS, OURS, SIX, TITLES, Study, study
 from enkbayes.reproduction.scores import circle, scoreboard
 from enkbayes.reproduction.sizes import Run
@@ -28,24 +27,31 @@ RANK = 20
 
 
 def beyond(run: Run) -> Findings:
-    """Return all three."""
+    """Measure all three."""
     board = scoreboard(MOONS, run.part(0, 0.5), (*SIX, *OURS))
-    columns = {"steps": "steps", "ratio": "time over HMC's", "distance": "distance to long NUTS", "far": "far-field"}
-    flows = board.summary("flows", "Every method on the network of figure 2, mean over the seeds.", columns)
+    columns = {
+        "steps": "steps",
+        "ratio": "time / HMC",
+        "distance": "distance to long NUTS run",
+        "far": "far-field confidence",
+    }
+    flows = board.summary(
+        "flows", "Every method on the network of figure 2: mean and standard error over the seeds.", columns
+    )
     table, claims, curve = _conditions(run.part(0.5, 0.9))
     whole, network = _whole_network(run.part(0.9, 1.0))
     distances = {name: board.mean(name, "distance").mean for name in (*OURS, "trotter", "tamed-homotopy")}
     exact = judged(
-        "Not in the paper: the exact-flow steps are closer to NUTS than the paper's, in fewer steps.",
+        "Not in the paper: the exact-flow samplers are closer to NUTS than the paper's algorithms, in fewer steps.",
         "Distance to a long NUTS run: "
         + ", ".join(f"{TITLES[name]} {value:.4f}" for name, value in distances.items())
-        + f"; steps: Equilibrium {board.mean('equilibrium', 'steps').mean:.0f}, Algorithm 2 200.",
+        + f". Equilibrium takes {board.mean('equilibrium', 'steps').mean:.0f} steps, Algorithm 2 takes 200.",
         holds=distances["equilibrium"] < distances["trotter"] and distances["homotopy"] <= distances["tamed-homotopy"],
         partly=distances["equilibrium"] < distances["trotter"],
     )
     settings = (
         Setting("networks", f"trained for {', '.join(f'{n:,}' for n in run.size.lengths)} steps", "ours"),
-        Setting("prior", "N(0, v I), v = 1, 2, 20 and the variance of highest evidence", "ours"),
+        Setting("prior", "N(0, v I) with v = 1, 2, 20 and the v with the highest evidence", "ours"),
         Setting("whole network", f"BayesianNetwork, {RANK} informed directions, prior N(trained weights, 2 I)", "ours"),
         Setting("seeds", f"{run.size.seeds}", "ours"),
     )
@@ -53,22 +59,22 @@ def beyond(run: Run) -> Findings:
 
 
 def far_and_near(here: Study, predict: Any) -> tuple[float, float, float]:
-    """Return mean confidence on the far circle, at the training points, and the accuracy of predictions."""
+    """Return the mean confidence on the far circle and at the training points, and the test accuracy."""
     data = here.data
     far, near = (float(np.mean(metrics.confidence(predict(at)))) for at in (circle(data.train), data.train))
     return far, near, metrics.accuracy(predict(data.test), data.test_labels)
 
 
 def _conditions(run: Run) -> tuple[Table, tuple[Claim, ...], Drawing]:
-    """Return far-field confidence by training length and prior variance."""
+    """Measure far-field confidence for each training length and prior variance."""
     priors: tuple[Any, ...] = ("MLE", *VARIANCES, "auto")
     found: dict[tuple[int, Any], list[tuple[float, float, float]]] = {}
     chosen: dict[int, list[float]] = {}
     for i, length in enumerate(run.size.lengths):
         for seed in range(run.size.seeds):
             share = (i + seed / run.size.seeds) / len(run.size.lengths)
-            run.tell(share, f"{length:,} steps of training, seed {seed}")
-            here = study(MOONS, replace(run.size, steps=length), seed, run.keep)
+            run.progress(share, f"{length:,} steps of training, seed {seed}")
+            here = study(MOONS, replace(run.size, steps=length), seed, run.cache)
             for prior in priors:
                 predict, variance = _under(here, prior)
                 found.setdefault((length, prior), []).append(far_and_near(here, predict))
@@ -79,7 +85,7 @@ def _conditions(run: Run) -> tuple[Table, tuple[Claim, ...], Drawing]:
         for (length, prior), values in found.items()
     )
     columns = ("training steps", "prior variance", "far-field confidence", "confidence at training points", "accuracy")
-    table = Table("conditions", "Mean and standard error over the seeds, MeanField.", columns, rows)
+    table = Table("conditions", "MeanField: mean and standard error over the seeds.", columns, rows)
     return table, _condition_claims(found, chosen, run), _condition_curve(found, run)
 
 
@@ -110,15 +116,17 @@ def _condition_claims(
     wide = Estimate.of(far(short, 2.0) - far(short, 20.0))
     return (
         judged(
-            "Not in the paper: how much confidence falls far away depends on how long the network was trained.",
-            f"With prior variance 2 it falls by {drop[short]} after {short:,} steps, by {drop[long]} after {long:,}.",
+            "Not in the paper: the drop of far-field confidence depends on how long the network was trained.",
+            f"With prior variance 2, confidence drops by {drop[short]} after {short:,} training steps and by "
+            f"{drop[long]} after {long:,}.",
             holds=Estimate.of((far(short, "MLE") - far(short, 2.0)) - (far(long, "MLE") - far(long, 2.0))).above(0),
             partly=drop[short].mean > drop[long].mean,
         ),
         judged(
-            "Not in the paper: it depends on the prior variance.",
-            f"After {short:,} steps a variance of 20 instead of 2 lowers it by {wide} more; evidence chooses (median) "
-            f"{np.median(chosen[short]):.3g} after {short:,} steps and {np.median(chosen[long]):.3g} after {long:,}.",
+            "Not in the paper: the drop of far-field confidence depends on the prior variance.",
+            f"After {short:,} training steps, a variance of 20 lowers confidence by {wide} more than a variance of 2. "
+            f"The median of the variance with the highest evidence is {np.median(chosen[short]):.3g} after {short:,} "
+            f"steps and {np.median(chosen[long]):.3g} after {long:,}.",
             holds=wide.above(0),
             partly=wide.mean > 0,
         ),
@@ -138,18 +146,18 @@ def _condition_curve(found: dict[tuple[int, Any], list[tuple[float, float, float
     ax.set_xticks(run.size.lengths, labels=[f"{length:,}" for length in run.size.lengths])
     ax.set_xticks([], minor=True)
     ax.legend(frameon=False, fontsize=9)
-    words = "Far-field confidence against training steps for the MLE and four prior variances."
-    return Drawing("conditions", figure, words, "Mean and standard error over the seeds.")
+    alt = "Far-field confidence against training steps for the MLE and four prior variances."
+    return Drawing("conditions", figure, alt, "Mean and standard error over the seeds.")
 
 
 def _whole_network(run: Run) -> tuple[Table, Claim]:
-    """Return the last-layer posterior and that of all layers, side by side."""
+    """Compare the last-layer posterior with the posterior over all layers."""
     from enkbayes.nets import BayesianNetwork
 
     found: dict[str, list[tuple[float, float, float]]] = {"MLE": [], "last layer": [], "whole network": []}
     for seed in range(run.size.seeds):
-        run.tell(seed / run.size.seeds, f"whole network, seed {seed}")
-        here = study(MOONS, run.size, seed, run.keep)
+        run.progress(seed / run.size.seeds, f"whole network, seed {seed}")
+        here = study(MOONS, run.size, seed, run.cache)
         batches = [(tensor(here.data.train), tensor(here.data.train_labels).long())]
         with one_thread(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -170,12 +178,12 @@ def _whole_network(run: Run) -> tuple[Table, Claim]:
     right = Estimate.of([b[2] - a[2] for a, b in zip(found["MLE"], found["whole network"], strict=True)])
     gap = Estimate.of([a[0] - b[0] for a, b in zip(found["last layer"], found["whole network"], strict=True)])
     claim = judged(
-        "The paper: the methods can be extended to several layers or the entire network.",
-        f"Far-field confidence {Estimate.of([v[0] for v in found['whole network']])} with a posterior over all layers, "
-        f"{Estimate.of([v[0] for v in found['last layer']])} with one over the last (difference {gap}); accuracy "
-        f"{right} apart from the MLE's.",
+        "The methods can be extended to several layers or the entire network.",
+        f"Far-field confidence is {Estimate.of([v[0] for v in found['whole network']])} with a posterior over all "
+        f"layers and {Estimate.of([v[0] for v in found['last layer']])} with one over the last layer (difference {gap})"
+        f". Accuracy differs from that of the MLE by {right}.",
         holds=all(lower > 0 for lower in falls) and right.mean > -1.01 / 30,
         partly=min(falls) > 0 or right.mean > -1.01 / 30,
-        why="All layers have a prior as wide as that of the last one, and so wide a prior moves the boundary.",
+        why="The prior of all layers is as wide as that of the last layer, and a prior so wide moves the boundary.",
     )
     return table, claim

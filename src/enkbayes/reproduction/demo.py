@@ -1,13 +1,14 @@
-"""The main job on built-in data: a small network is trained on two moons, its last layer gets a posterior, and both are
-asked for their confidence near the data and far from them.
+"""The main task on built-in data: train a small network on two moons, compute a posterior over its last layer, and
+compare the confidence of both near the data and far from them.
 
-The paper's part: 20 hidden units, 50 features, SGD with learning rate 3e-4 and momentum 0.9, prior variance 2, 30 test
-points. What it leaves open is our choice: layers 2-20-20-50-1 with ReLU, weight decay 5e-4, 5000 full-batch steps,
-which leave the network short of convergence, and make_moons with noise 0.2, 70 points to train on.
+The paper specifies 20 hidden units, 50 features, SGD with learning rate 3e-4 and momentum 0.9, prior variance 2 and 30
+test points. It leaves open what we chose: layers 2-20-20-50-1 with ReLU, weight decay 5e-4, 5000 full-batch steps,
+after which the network has not fully converged, and make_moons with noise 0.2 and 70 training points.
 
-Seeds 0 to 5: accuracy is the same for both, and far-field confidence falls each time (from .994-.999 to .860-.969;
-the default, seed 0, falls most). NLL improves for three of the six and worsens for three: 30 points do not decide it.
-`enkbayes demo --seed` shows each. A network that is trained further keeps more of its confidence.
+With seeds 0 to 5, the accuracy of both is the same, and far-field confidence falls each time (from .994-.999 to
+.860-.969; it falls most with the default, seed 0). NLL improves for three of the six seeds and gets worse for the other
+three: 30 points do not decide it. `enkbayes demo --seed` shows each. A network that is trained longer keeps more of its
+confidence.
 """
 
 from __future__ import annotations
@@ -21,16 +22,19 @@ from typing import Any
 
 import numpy as np
 
+from enkbayes._version import __version__
 from enkbayes.evaluation import metrics, plots
+from enkbayes.evaluation.report import render, require_report
 from enkbayes.reproduction.datasets import Plane, one_thread, require_torch, tensor, train_network
+from enkbayes.reproduction.scores import FAR, circle
 from enkbayes.storage.files import replacing
 
 Vector = np.ndarray[Any, Any]
 Predict = Callable[[Vector], Vector]
-"""Inputs (n, 2) -> probability of class 1, (n,)."""
+"""A function from inputs (n, 2) to the probability of class 1, (n,)."""
 
-FAR = 100.0
-"""Distance, in units of the data, at which far-field confidence is measured; the moons are about 3 wide."""
+MLE, POSTERIOR = "trained network (MLE)", "with a posterior"
+"""The names of the two in the tables."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +49,7 @@ class DemoScores:
 
 @dataclass(frozen=True)
 class DemoResult:
-    """What the demo found and where it put it."""
+    """The scores of the network and of the posterior, the steps of the sampler, and the files written."""
 
     mle: DemoScores
     posterior: DemoScores
@@ -58,8 +62,8 @@ class DemoResult:
 def run_demo(
     out: Path, seed: int = 0, *, steps: int = 5000, progress: Callable[[float], None] = lambda _: None
 ) -> DemoResult:
-    """Train for `steps` steps, fit, draw and report into the folder `out`; `progress` is told the share of the work
-    that is done.
+    """Train for `steps` steps, fit the posterior, and write picture and report into the folder `out`. `progress` is
+    called with the share of the work that is done.
 
     Examples
     --------
@@ -70,8 +74,8 @@ def run_demo(
     ('confidence.png', 'report.html')
     """
     started = time.perf_counter()
-    for needed in (require_torch, require_jinja, plots.require_matplotlib):
-        needed()
+    require_torch()
+    require_report()
     if out.exists() and not out.is_dir():
         raise ValueError(f"{out} is a file; expected a folder for picture and report")
     out.mkdir(parents=True, exist_ok=True)
@@ -87,7 +91,7 @@ def run_demo(
 
 
 def predictors(model: Any, moons: Plane, seed: int) -> tuple[Predict, Predict, int]:
-    """Return the trained network and its posterior as functions of inputs, and the steps the posterior took."""
+    """Return the predictions of the network and of its posterior, and the number of steps of the sampler."""
     import torch
 
     from enkbayes.nets import BayesianHead
@@ -113,63 +117,28 @@ def demo_scores(predict: Predict, moons: Plane) -> DemoScores:
     0.5
     """
     scores = metrics.score(predict(moons.test), moons.test_labels)
-    angle = np.linspace(0, 2 * np.pi, 360, endpoint=False)
-    circle = moons.train.mean(axis=0) + FAR * np.stack([np.cos(angle), np.sin(angle)], axis=1)
-    far = float(np.mean(metrics.confidence(predict(circle))))
+    far = float(np.mean(metrics.confidence(predict(circle(moons.train)))))
     return DemoScores(scores.accuracy, scores.nll, scores.ece, far)
 
 
 def draw(path: Path, moons: Plane, mle: Predict, posterior: Predict) -> Path:
     """Draw confidence maps of both methods, near the data and zoomed out, and return the path."""
-    figure = plots.confidence_figure(
-        {"Trained network (MLE)": mle, "With a posterior": posterior}, moons.train, moons.train_labels, zoom=10.0
-    )
+    methods = {"Trained network (MLE)": mle, "With a posterior": posterior}
+    figure = plots.confidence_figure(methods, moons.train, moons.train_labels, zoom=10.0)
     with replacing(path) as draft:
         figure.savefig(draft, dpi=150)
     return path
 
 
 def write_report(path: Path, mle: DemoScores, posterior: DemoScores, picture: Path) -> Path:
-    """Write one HTML file with everything in it, and return its path."""
-    image = base64.b64encode(picture.read_bytes()).decode()
-    page = (
-        require_jinja()
-        .Template(PAGE, autoescape=True)
-        .render(rows=(("trained network (MLE)", mle), ("with a posterior", posterior)), image=image, far=FAR)
+    """Write one HTML file that contains table and picture, and return its path."""
+    page = render(
+        "demo.html.j2",
+        rows=((MLE, mle), (POSTERIOR, posterior)),
+        image="data:image/png;base64," + base64.b64encode(picture.read_bytes()).decode(),
+        far=FAR,
+        version=__version__,
     )
     with replacing(path) as draft:
         draft.write_text(page, encoding="utf-8")
     return path
-
-
-def require_jinja() -> Any:
-    """Return jinja2, or say how to install it."""
-    try:
-        import jinja2
-    except ImportError:
-        raise ImportError("reports need jinja2; install it with pip install 'enkbayes[plots]'") from None
-    return jinja2
-
-
-PAGE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>enkbayes demo</title><style>
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #222 }
-table { border-collapse: collapse; margin: 1.5rem 0 } td, th { padding: .35rem 1rem; text-align: right }
-th { border-bottom: 2px solid #222 } td { border-bottom: 1px solid #ccc }
-td:first-child, th:first-child { text-align: left }
-img { width: 100% }</style></head><body>
-<h1>A posterior for a trained network</h1>
-<p>A small network was trained on 70 points of two moons. Its last layer then got a posterior. Table and maps compare
-the two: how right they are near the data, and how sure they are far from them.</p>
-<table><tr><th>method</th><th>accuracy</th><th>NLL (nats)</th><th>ECE</th><th>far-field confidence</th></tr>
-{% for name, s in rows %}<tr><td>{{ name }}</td><td>{{ "%.3f"|format(s.accuracy) }}</td>
-<td>{{ "%.4f"|format(s.nll) }}</td><td>{{ "%.4f"|format(s.ece) }}</td>
-<td>{{ "%.3f"|format(s.far_confidence) }}</td></tr>
-{% endfor %}</table>
-<p>Accuracy, negative log-likelihood and calibration error (15 bins) are those of 30 test points; far-field
-confidence is the mean confidence on a circle of radius {{ "%g"|format(far) }} around the data.
-With other seeds accuracy stays and far-field confidence falls too, by less than with seed 0; NLL and ECE of so few
-points go either way.</p>
-<img alt="Confidence maps of the trained network and of the posterior, near the data and zoomed out"
- src="data:image/png;base64,{{ image }}"></body></html>
-"""

@@ -1,4 +1,4 @@
-"""Every experiment of the paper by name, and the loop that runs them: what is done is kept, what is missing is said."""
+"""Every experiment of the paper by name, and the loop that runs them and reuses finished results."""
 
 from __future__ import annotations
 
@@ -15,15 +15,13 @@ from threadpoolctl import threadpool_limits
 
 from enkbayes.reproduction.beyond import beyond
 from enkbayes.reproduction.ensemble_sizes import figure5
-from enkbayes.reproduction.figures import figure1, figure2, figure3, figure4
+from enkbayes.reproduction.figures import figure1, figure2, figure3, figure4, figure6
 from enkbayes.reproduction.findings import Findings
 from enkbayes.reproduction.images import figure7
 from enkbayes.reproduction.mean_field import meanfield
-from enkbayes.reproduction.multiclass import figure6
-from enkbayes.reproduction.report import report_page
+from enkbayes.reproduction.report import report_page, summary
 from enkbayes.reproduction.results import Result, read, write
-from enkbayes.reproduction.sizes import Run, Size, Tell
-from enkbayes.reproduction.summary import summary
+from enkbayes.reproduction.sizes import Progress, Run, Size
 from enkbayes.reproduction.tables import table1, table2
 from enkbayes.storage.files import replacing
 
@@ -32,80 +30,86 @@ LIBRARIES = ("enkbayes", "numpy", "scipy", "scikit-learn", "torch", "numpyro", "
 
 @dataclass(frozen=True)
 class Experiment:
-    """A table or figure: its title, what it shows, how it is found, and about how many seconds it takes in each size on
-    two cores, for the estimate of the time left.
+    """A table or figure of the paper.
+
+    title, about : what it is and what it shows
+    find : the function that runs it
+    seconds : roughly how long it takes at each size on two cores, for the estimate of the remaining time
+    threads : the threads that linear algebra may use, None for all; small problems are faster with one
     """
 
     title: str
     about: str
     find: Callable[[Run], Findings]
     seconds: Mapping[str, float]
+    threads: int | None = 1
 
 
-def _took(smoke: float, paper: float) -> dict[str, float]:
+def _seconds(smoke: float, paper: float) -> dict[str, float]:
     return {"smoke": smoke, "paper": paper}
 
 
 EXPERIMENTS: dict[str, Experiment] = {
     "table1": Experiment(
         "Table 1: recovering known parameters, prior N(0, I)",
-        "Logistic regression with 20 known parameters: how far the posterior mean is from them, against J.",
+        "Logistic regression with 20 known parameters: the error of the posterior mean for several ensemble sizes.",
         table1,
-        _took(7, 400),
+        _seconds(7, 400),
     ),
     "table2": Experiment(
         "Table 2: the same with a random prior covariance",
-        "The prior covariance is a random symmetric positive-definite matrix, new in each repetition.",
+        "As table 1, but each repetition draws a random symmetric positive-definite prior covariance.",
         table2,
-        _took(7, 400),
+        _seconds(7, 400),
     ),
-    "figure1": Experiment("Figure 1: the data", "Two classes in the plane.", figure1, _took(1, 1)),
+    "figure1": Experiment("Figure 1: the data", "Two classes in two dimensions.", figure1, _seconds(1, 1)),
     "figure2": Experiment(
         "Figure 2: confidence near the data",
-        "Six methods on the last layer of one network: accuracy, confidence, distance to long NUTS runs.",
+        "Six methods for the same network: accuracy, confidence and distance to a long NUTS run.",
         figure2,
-        _took(50, 700),
+        _seconds(50, 700),
     ),
     "figure3": Experiment(
-        "Figure 3: confidence far from the data", "The same maps, zoomed out.", figure3, _took(2, 10)
+        "Figure 3: confidence far from the data", "The maps of figure 2, zoomed out.", figure3, _seconds(2, 10)
     ),
     "figure4": Experiment(
         "Figure 4: confidence against distance",
         "Confidence as a function of the distance to the nearest training point.",
         figure4,
-        _took(2, 10),
+        _seconds(2, 10),
     ),
     "figure5": Experiment(
         "Figure 5: the number of particles",
-        "Both algorithms with J = 30 to 300, and their distance to the mean-field limit.",
+        "Both algorithms with J = 30 to 300 particles, and their distance to the mean-field limit.",
         figure5,
-        _took(10, 300),
+        _seconds(10, 300),
     ),
-    "figure6": Experiment("Figure 6: several classes", "Four classes in the plane.", figure6, _took(35, 900)),
+    "figure6": Experiment("Figure 6: several classes", "Four classes in two dimensions.", figure6, _seconds(35, 900)),
     "figure7": Experiment(
         "Figure 7: images",
-        "Dogs against cats: confidence on test images and on images of classes the network has never seen.",
+        "Dogs and cats: confidence on test images, and on images of classes that the network has never seen.",
         figure7,
-        _took(25, 5000),
+        _seconds(25, 5000),
+        threads=None,
     ),
     "meanfield": Experiment(
-        "The theorem, and what follows from it",
-        "The mean-field rate, the equilibrium equations, affine invariance, and time to an accuracy.",
+        "The theorem and its consequences",
+        "The mean-field rate, the equilibrium equations, affine invariance, and the time to a given accuracy.",
         meanfield,
-        _took(15, 200),
+        _seconds(15, 200),
     ),
     "beyond": Experiment(
         "Beyond the paper",
-        "Exact-flow samplers, the conditions of low far-field confidence, and a posterior over all layers.",
+        "Exact-flow samplers, the conditions for low far-field confidence, and a posterior over all layers.",
         beyond,
-        _took(15, 600),
+        _seconds(15, 600),
     ),
 }
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a call has done: results by name, those that were kept from before, and why others are missing."""
+    """The results by name, the names of those reused from an earlier call, and why others are missing."""
 
     results: dict[str, Result]
     report: Path
@@ -121,19 +125,20 @@ def reproduce(
     again: bool = False,
     data_dir: Path | None = None,
     command: str = "",
-    tell: Tell = lambda _share, _doing: None,
+    progress: Progress = lambda _share, _doing: None,
+    experiments: Mapping[str, Experiment] = EXPERIMENTS,
 ) -> Outcome:
-    """Run experiments into the folder `out` and write its report.html, which shows all results that are there.
+    """Run experiments, store their results in the folder `out`, and write a report on all results there.
 
-    An experiment whose result of the same size is there is not run again, unless `again`. One that cannot be run says
-    why; the others go on.
+    An experiment with a stored result for the same settings is not run again, unless `again` is true. If an experiment
+    cannot be run, its reason is recorded and the others still run.
     """
     out.mkdir(parents=True, exist_ok=True)
-    run = Run(size, out / "kept", data_dir=data_dir)
+    run = Run(size, out / "cache", data_dir=data_dir)
     results: dict[str, Result] = {}
     kept: list[str] = []
     missing: dict[str, str] = {}
-    seconds = {name: EXPERIMENTS[name].seconds[size.name] for name in names}
+    seconds = {name: experiments[name].seconds[size.name] for name in names}
     for i, name in enumerate(names):
         before = read(out, name)
         if before is not None and before.key == run.key and not again:
@@ -141,20 +146,27 @@ def reproduce(
             kept.append(name)
             continue
         begin, end = (sum(list(seconds.values())[:k]) / sum(seconds.values()) for k in (i, i + 1))
-        part = replace(run, tell=_named(tell, name)).part(begin, end)
-        part.tell(0.0, "begins")
+        part = replace(run, progress=_prefixed(progress, name)).part(begin, end)
+        part.progress(0.0, "started")
         try:
-            results[name] = _run(name, part, out)
+            results[name] = _run(name, experiments[name], part, out)
         except (ValueError, ImportError) as error:
             missing[name] = " ".join(str(error).split())
-    return Outcome(results, write_report(out, size, command, missing), tuple(kept), missing)
+    report = write_report(out, size, command, missing, experiments)
+    return Outcome(results, report, tuple(kept), missing)
 
 
-def write_report(out: Path, size: Size, command: str = "", missing: Mapping[str, str] | None = None) -> Path:
-    """Write report.html, and the same in short as README.md, of all results of this size in the folder; return the path
-    of the first.
+def write_report(
+    out: Path,
+    size: Size,
+    command: str = "",
+    missing: Mapping[str, str] | None = None,
+    experiments: Mapping[str, Experiment] = EXPERIMENTS,
+) -> Path:
+    """Write report.html and a shorter README.md on all results of this size in the folder; return the path of the
+    HTML page.
     """
-    found = [result for name in EXPERIMENTS if (result := read(out, name)) is not None and result.size == size.name]
+    found = [result for name in experiments if (result := read(out, name)) is not None and result.size == size.name]
     pages = {
         "README.md": summary(found, command=command, missing=missing),
         "report.html": report_page(found, out, command=command, missing=missing),
@@ -165,14 +177,13 @@ def write_report(out: Path, size: Size, command: str = "", missing: Mapping[str,
     return out / "report.html"
 
 
-def _named(tell: Tell, name: str) -> Tell:
-    return lambda share, doing: tell(share, f"{name}: {doing}")
+def _prefixed(progress: Progress, name: str) -> Progress:
+    return lambda share, doing: progress(share, f"{name}: {doing}")
 
 
-def _run(name: str, run: Run, out: Path) -> Result:
+def _run(name: str, experiment: Experiment, run: Run, out: Path) -> Result:
     started = time.perf_counter()
-    experiment = EXPERIMENTS[name]
-    with threadpool_limits(None if name == "figure7" else 1):  # in small problems threads only wait for each other
+    with threadpool_limits(experiment.threads):
         findings = experiment.find(run)
     return write(
         out,

@@ -1,4 +1,4 @@
-"""The theory, measured: the mean-field rate, the equilibrium equations, affine invariance, and time to an accuracy."""
+"""The theory of the paper, measured: the mean-field rate, the equilibrium equations, affine invariance, and speed."""
 
 from __future__ import annotations
 
@@ -26,30 +26,34 @@ from enkbayes.samplers.run import run as run_sampler
 
 Vector = np.ndarray[Any, Any]
 HORIZON = 2.0
+"""The time s at which the coupled systems are compared."""
+
 CLOSE = 0.005
-"""Mean predictive distance at which methods are timed."""
+"""The mean distance of predictions to the posterior at which the clock stops."""
 
 
 def meanfield(run: Run) -> Findings:
-    """Return all four."""
+    """Measure the rate, the equations, the invariance and the speed."""
     rate, curve, errors = _rate(run.part(0, 0.5))
-    run.tell(0.5, "the equilibrium equations")
+    run.progress(0.5, "the equilibrium equations")
     equations = _equations()
-    run.tell(0.55, "affine invariance")
+    run.progress(0.55, "affine invariance")
     invariance, shifts = _invariance()
     race, times = _race(run.part(0.6, 1.0))
     settings = (
-        Setting("problem of the rate", "D = 5, N = 100, prior N(0, I), i.i.d. start from the prior", "ours"),
-        Setting("time", f"s = {HORIZON:g}; both systems by an adaptive Runge-Kutta method", "ours"),
+        Setting(
+            "problem for the rate", "D = 5, N = 100, prior N(0, I), initial ensemble i.i.d. from the prior", "ours"
+        ),
+        Setting("time", f"s = {HORIZON:g}; both systems are solved by an adaptive Runge-Kutta method", "ours"),
         Setting("repetitions", f"{run.size.rate_repeats} for each J", "ours"),
-        Setting("equations, invariance", "the problem of table 1 (D = 20, N = 300)", "paper"),
-        Setting("race", f"the network of figure 2, distance {CLOSE} to a long NUTS run", "ours"),
+        Setting("problem for the equations", "that of table 1 (D = 20, N = 300)", "paper"),
+        Setting("problem for the speed", f"the network of figure 2; within {CLOSE} of a long NUTS run", "ours"),
     )
     return Findings((rate, equations, invariance, race), (errors, shifts, times), (curve,), settings)
 
 
 def small_problem(seed: int = 0) -> Problem:
-    """Return the problem on which the rate is measured."""
+    """Return the problem on which rate and invariance are measured."""
     rng = np.random.default_rng((seed, 40))
     features = rng.standard_normal((100, 5))
     labels = rng.random(100) < 1 / (1 + np.exp(-features @ rng.standard_normal(5)))
@@ -61,7 +65,7 @@ def _rate(run: Run) -> tuple[Claim, Drawing, Table]:
     errors = np.empty((len(sizes), repeats))
     for i, size in enumerate(sizes):
         for k in range(repeats):
-            run.tell((i + k / repeats) / len(sizes), f"coupled systems, J = {size}")
+            run.progress((i + k / repeats) / len(sizes), f"coupled systems, J = {size}")
             rng = np.random.default_rng((size, k))
             errors[i, k] = couple(problem, problem.prior, size, [0.0, HORIZON], rng).bound[-1]
     slope, error = convergence_rate(sizes, errors)
@@ -72,11 +76,12 @@ def _rate(run: Run) -> tuple[Claim, Drawing, Table]:
     ax.legend(frameon=False)
     low, high = slope - 1.96 * error, slope + 1.96 * error
     claim = judged(
-        "The distance between particle system and mean-field limit is of order J^(-1/2).",
-        f"Slope on logarithmic axes {slope:.3f}, 95 % interval {low:.3f} to {high:.3f}, J = {sizes[0]} to {sizes[-1]}.",
+        "The distance between the particle system and its mean-field limit is of order J^(-1/2).",
+        f"The slope on logarithmic axes is {slope:.3f}, 95 % interval {low:.3f} to {high:.3f}, for J = {sizes[0]} to "
+        f"{sizes[-1]}.",
         holds=low <= -0.5 <= high or abs(slope + 0.5) < 0.03,
         partly=abs(slope + 0.5) < 0.1,
-        why="The rate is asymptotic; for small J terms of order 1 / J are not small.",
+        why="The rate is asymptotic; for small J, terms of order 1 / J matter.",
     )
     table = Table(
         "rate",
@@ -85,14 +90,15 @@ def _rate(run: Run) -> tuple[Claim, Drawing, Table]:
         tuple((size, k, float(errors[i, k])) for i, size in enumerate(sizes) for k in range(repeats)),
     )
     drawing = Drawing(
-        "rate", figure, "Coupling distance against J, with the line J^(-1/2).", "Median, 10 and 90 % quantiles."
+        "rate", figure, "Coupling distance against J, with the line J^(-1/2).", "Median, 10 % and 90 % quantiles."
     )
     return claim, drawing, table
 
 
 def equation_residuals(problem: Problem, mean: Vector, cov: Vector) -> tuple[float, float]:
-    """Return how far (m, P) is from m = m0 - P0 E[grad Psi] and P = (E[Hess Psi] + P0^{-1})^{-1}, literally: in prior
-    standard deviations, and relative in the Frobenius norm.
+    """Return the residuals of m = m0 - P0 E[grad Psi] and P = (E[Hess Psi] + P0^{-1})^{-1} at (m, P).
+
+    The first is in prior standard deviations, the second relative to P in the Frobenius norm.
     """
     model: Any = problem.model
     features, prior = model.features, problem.prior
@@ -116,17 +122,17 @@ def _equations() -> Claim:
     theirs = equation_residuals(problem, split.mean, split.cov)
     return judged(
         "In equilibrium m = m0 - P0 E[grad Psi] and P = (E[Hess Psi] + P0^-1)^-1.",
-        f"Literal residuals of mean and covariance: {ours[0]:.1e} and {ours[1]:.1e} (MeanField), {theirs[0]:.2f} and "
+        f"Residuals of mean and covariance: {ours[0]:.1e} and {ours[1]:.1e} (MeanField), {theirs[0]:.2f} and "
         f"{theirs[1]:.2f} (Algorithm 2 with ds = 0.1).",
         holds=max(ours) < 1e-5 and max(theirs) < 0.01,
         partly=max(ours) < 1e-5,
-        why="The flow has this equilibrium; the paper's splitting moves it by an amount proportional to ds. The "
+        why="The flow has this equilibrium. The splitting of the paper shifts it by an amount proportional to ds; the "
         "exact-flow step has no such error.",
     )
 
 
 def transformed(problem: Problem, A: Vector, b: Vector) -> Problem:
-    """Return the same problem for the parameters A theta + b, with the labels and features that leave it unchanged."""
+    """Return the same problem in terms of the parameters A theta + b."""
     model: Any = problem.model
     inverse = np.linalg.inv(A)
     prior = problem.prior
@@ -135,7 +141,7 @@ def transformed(problem: Problem, A: Vector, b: Vector) -> Problem:
 
 
 def _invariance() -> tuple[Claim, Table]:
-    """Run in two coordinate systems, map one back, and compare."""
+    """Run in two coordinate systems, map one result back, and compare."""
     rng = np.random.default_rng(41)
     problem = small_problem()
     scales = np.geomspace(0.03, 30, problem.dim)
@@ -149,12 +155,17 @@ def _invariance() -> tuple[Claim, Table]:
     }
     claim = judged(
         "The methods are affine invariant; the flow of Galy-Fajou et al. is not.",
-        "Largest change of a particle, in standard deviations, when parameters are measured in units up to 1000 times "
-        "larger: " + ", ".join(f"{value:.1e} ({name})" for name, value in shifts.items()) + ".",
+        "Largest change of a particle, in standard deviations, when the units of the parameters change by factors that "
+        "differ by up to 1000: " + ", ".join(f"{value:.1e} ({name})" for name, value in shifts.items()) + ".",
         holds=shifts["Algorithm 2"] < 1e-6 and shifts["Equilibrium"] < 1e-6 and shifts["Gaussian particle flow"] > 1e-3,
         partly=shifts["Algorithm 2"] < 1e-6,
     )
-    return claim, Table("invariance", "Change under a change of units.", ("method", "change"), tuple(shifts.items()))
+    return claim, Table(
+        "invariance",
+        "Largest change of a particle, in standard deviations, under a change of units.",
+        ("method", "change"),
+        tuple(shifts.items()),
+    )
 
 
 def _shift(problem: Problem, other: Problem, A: Vector, start: Vector, sampler: Sampler) -> float:
@@ -167,47 +178,49 @@ def _shift(problem: Problem, other: Problem, A: Vector, start: Vector, sampler: 
 
 @dataclass(frozen=True)
 class Arrival:
-    """When a method's predictions come close to the posterior's, and stay: work and seconds; None if they never do."""
+    """The steps and seconds after which predictions stay close to those of the posterior; None if they never do."""
 
-    work: int | None
+    steps: int | None
     seconds: float | None
 
 
 def _race(run: Run) -> tuple[Claim, Table]:
-    run.tell(0.0, "a long NUTS run")
-    here = study(MOONS, run.size, 0, run.keep)
+    run.progress(0.0, "a long NUTS run")
+    here = study(MOONS, run.size, 0, run.cache)
     at = near_grid(here.data.train)
-    truth = here.fit("judge").predict(at)
+    truth = here.fit("reference").predict(at)
     arrivals = {}
     samplers: dict[str, Sampler] = {"Algorithm 2": algorithm_2(), "Equilibrium": Equilibrium()}
     for i, (name, sampler) in enumerate(samplers.items()):
-        run.tell(0.5 + 0.1 * i, name)
+        run.progress(0.5 + 0.1 * i, name)
         arrivals[name] = _sampler_arrival(here, sampler, at, truth)
-    run.tell(0.7, "HMC")
+    run.progress(0.7, "HMC")
     arrivals["HMC"] = _hmc_arrival(here, at, truth)
     hmc, split = arrivals["HMC"], arrivals["Algorithm 2"]
-    counted = "counted" if here.fit("judge") is here.fit("hmc") else "not counted"
+    compilation = "with" if here.fit("reference") is here.fit("hmc") else "without"
     known = hmc.seconds is not None and split.seconds is not None
     ratio = hmc.seconds / split.seconds if hmc.seconds and split.seconds else float("nan")
     claim = judged(
         "Algorithm 2 converges faster than HMC.",
-        f"To come within {CLOSE} of the posterior's predictions: "
-        + ", ".join(f"{name} {_said(arrival)}" for name, arrival in arrivals.items())
-        + (f"; HMC takes {ratio:.0f} times as long as Algorithm 2, compilation {counted}." if known else "."),
+        f"Steps until predictions stay within {CLOSE} of the posterior: "
+        + ", ".join(f"{name} {_steps(arrival)}" for name, arrival in arrivals.items())
+        + (f". HMC takes {ratio:.0f} times as long as Algorithm 2, {compilation} compilation." if known else "."),
         holds=known and ratio > 1,
         partly=split.seconds is not None,
-        why="One of the two does not come that close with the settings of this size.",
+        why="At this size, one of the two does not get that close.",
     )
     rows = tuple(
-        (name, a.work, None if not (a.seconds and hmc.seconds) else a.seconds / hmc.seconds)
+        (name, a.steps, None if not (a.seconds and hmc.seconds) else a.seconds / hmc.seconds)
         for name, a in arrivals.items()
     )
-    columns = ("method", "steps (HMC: transitions with warm-up)", "time over that of HMC")
-    return claim, Table("race", f"Work until predictions are within {CLOSE} of a long NUTS run.", columns, rows)
+    columns = ("method", "steps (HMC: transitions with warm-up)", "time / HMC")
+    return claim, Table(
+        "race", f"Steps and time until predictions stay within {CLOSE} of a long NUTS run.", columns, rows
+    )
 
 
-def _said(arrival: Arrival) -> str:
-    return "does not" if arrival.work is None else f"{arrival.work} steps"
+def _steps(arrival: Arrival) -> str:
+    return "never" if arrival.steps is None else str(arrival.steps)
 
 
 def _sampler_arrival(here: Study, sampler: Sampler, at: Vector, truth: Vector) -> Arrival:
@@ -222,19 +235,21 @@ def _sampler_arrival(here: Study, sampler: Sampler, at: Vector, truth: Vector) -
         far = float(np.mean(np.sum(np.abs(proba - truth), axis=1) / 2))
         if far >= CLOSE:
             last = Arrival(None, None)
-        elif last.work is None:
+        elif last.steps is None:
             last = Arrival(state.steps, now - started - checking)
         checking += time.perf_counter() - now
     return last
 
 
 def _hmc_arrival(here: Study, at: Vector, truth: Vector) -> Arrival:
-    """Use the first draws of every chain. The time of a transition is the slope between a short and a long run, so
-    that compilation cancels; with one run alone, compilation counts.
+    """Return when the average over the first draws of all chains stays close.
+
+    The time of a transition is the slope between a short and a long run, so that compilation cancels; with only one
+    run, compilation is included.
     """
     size = here.size
     samples, chains = size.hmc
-    short, long = here.fit("hmc"), here.fit("judge")
+    short, long = here.fit("hmc"), here.fit("reference")
     posterior: Any = short.posterior
     proba = np.asarray(posterior.sample_proba(here.features(at))).reshape(chains, samples, len(at), -1)
     running = np.cumsum(proba.mean(axis=0), axis=0) / np.arange(1, samples + 1)[:, None, None]

@@ -1,4 +1,4 @@
-"""The paper's methods on data in the plane, each a function from points to probabilities, for the same network."""
+"""The methods of the paper on 2-D data: each is fitted to the last layer of the same network."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from enkbayes.samplers import Equilibrium, Homotopy, MeanField, TamedHomotopy, T
 
 Vector = np.ndarray[Any, Any]
 Predict = Callable[[Vector], Vector]
-"""Points (n, 2) -> class probabilities (n, K)."""
+"""A function from points (n, 2) to class probabilities (n, K)."""
 
 PRIOR_VARIANCE = 2.0
-DS, HORIZON = 0.1, 20.0  # Algorithm 2: step, and ds K
+DS, HORIZON = 0.1, 20.0  # of Algorithm 2: step size, and final time K ds
 
 TITLES = {
     "mle": "MLE",
@@ -40,21 +40,21 @@ TITLES = {
     "equilibrium": "Equilibrium",
     "mean-field": "MeanField",
 }
-"""Every method, by the name that decides its colour, and what figures call it."""
+"""The display name of every method, by the name that decides its colour."""
 
 SIX = tuple(TITLES)[:6]
-"""Those of the paper's figures."""
+"""The methods in the figures of the paper."""
 
 LAST_LAYER = SIX[2:]
-"""Those of the six that give the last layer a posterior."""
+"""Those of the six that compute a posterior over the last layer."""
 
 OURS = tuple(TITLES)[6:]
-"""The exact-flow versions, beyond the paper."""
+"""The exact-flow versions, which the paper does not have."""
 
 
 @dataclass(frozen=True, eq=False)
 class Fitted:
-    """A fitted method: predictions, steps (networks: of training; HMC: transitions), seconds, and what it warned of."""
+    """A fitted method: predictions, steps (of training for networks, transitions for HMC), seconds and warnings."""
 
     name: str
     predict: Predict
@@ -66,7 +66,7 @@ class Fitted:
 
 @dataclass(frozen=True)
 class Kind:
-    """A data set of the plane with the network and the ensemble size that belong to it."""
+    """A 2-D data set with the network and the ensemble size that go with it."""
 
     name: str
     data: Callable[[int], Plane]
@@ -79,10 +79,10 @@ BLOBS = Kind("blobs", Plane.blobs, (50, 50, 50), particles=300)
 
 
 class Study:
-    """One data set, its trained network, and the methods fitted to its last layer, each when it is asked for."""
+    """One data set, its trained network, and the methods fitted to its last layer; all are computed on first use."""
 
-    def __init__(self, kind: Kind, size: Size, seed: int, keep: Path | None = None) -> None:
-        self.kind, self.size, self.seed, self.keep = kind, size, seed, keep
+    def __init__(self, kind: Kind, size: Size, seed: int, cache: Path | None = None) -> None:
+        self.kind, self.size, self.seed, self.cache = kind, size, seed, cache
         self._fits: dict[str, Fitted] = {}
 
     @cached_property
@@ -92,7 +92,7 @@ class Study:
 
     @cached_property
     def network(self) -> Any:
-        """The trained network; its last layer has no bias, so that it has D = 50 parameters a logit."""
+        """The trained network. Its last layer has no bias, so that each logit has D = 50 parameters."""
         with one_thread():
             return train_network(
                 self.data,
@@ -112,15 +112,15 @@ class Study:
         return Problem.create(self.features(self.data.train), self.data.train_labels, variance)
 
     def fit(self, name: str) -> Fitted:
-        """Return a method, fitted once; "judge" is a long NUTS run."""
-        if name == "judge" and self.size.judge == self.size.hmc:
+        """Return a fitted method; "reference" is a long NUTS run. Each method is fitted once."""
+        if name == "reference" and self.size.reference == self.size.hmc:
             name = "hmc"
         if name not in self._fits:
             self._fits[name] = self._fit(name)
         return self._fits[name]
 
     def last_layer(self, name: str, method: Method, seed: int | None = None) -> Fitted:
-        """Fit any method to the last layer, with random numbers of its own if a seed is given."""
+        """Fit any method to the last layer, with the seed of the study unless another is given."""
         posterior, seconds, words = timed_fit(method, self.problem(), self.seed if seed is None else seed)
 
         def predict(points: Vector) -> Vector:
@@ -137,11 +137,12 @@ class Study:
 
     def _method(self, name: str) -> Method:
         samples, chains = self.size.hmc
+        long_samples, long_chains = self.size.reference
         particles = self.kind.particles
         methods: dict[str, Method] = {
             "laplace-probit": LaplaceProbit(),
             "hmc": HMC(samples=samples, chains=chains, warmup=samples),
-            "judge": HMC(samples=self.size.judge[0], chains=self.size.judge[1], warmup=self.size.judge[0] // 2),
+            "reference": HMC(samples=long_samples, chains=long_chains, warmup=long_samples // 2),
             "tamed-homotopy": Ensemble(name, TamedHomotopy(ds=self.size.ds), particles),
             "trotter": Ensemble(name, algorithm_2(), particles),
             "homotopy": Ensemble(name, Homotopy(), particles),
@@ -168,23 +169,23 @@ class Study:
         started = time.perf_counter()
         seeds = iter(range(1000 * (self.seed + 1), 1000 * (self.seed + 2)))
         with one_thread():
-            committee = method.fit_network(
+            ensemble = method.fit_network(
                 lambda: plane_network(self.kind.hidden, outputs, next(seeds), bias=False),
                 data.train.astype(np.float32),
                 data.train_labels,
                 optimiser=partial(sgd, learning_rate=self.size.learning_rate),
-                checkpoint=None if self.keep is None else self.keep / f"ensemble-{self.kind.name}-{self.seed}",
+                checkpoint=None if self.cache is None else self.cache / f"ensemble-{self.kind.name}-{self.seed}",
                 seed=self.seed,
             )
 
         def predict(points: Vector) -> Vector:
-            return np.asarray(committee.predict_proba(points.astype(np.float32)), dtype=np.float64)
+            return np.asarray(ensemble.predict_proba(points.astype(np.float32)), dtype=np.float64)
 
         return Fitted("deep-ensemble", predict, method.members * method.steps, time.perf_counter() - started)
 
 
 def timed_fit(method: Method, problem: Problem, seed: int) -> tuple[Any, float, str]:
-    """Return the fitted method, the seconds that took, and what it warned of."""
+    """Return the fitted method, the seconds it took, and its warnings."""
     started = time.perf_counter()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -194,22 +195,22 @@ def timed_fit(method: Method, problem: Problem, seed: int) -> tuple[Any, float, 
 
 
 @lru_cache(maxsize=32)
-def study(kind: Kind, size: Size, seed: int, keep: Path | None = None) -> Study:
-    """Return the study; experiments that look at the same one share what it has fitted. Networks of deep ensembles are
-    kept in the folder.
+def study(kind: Kind, size: Size, seed: int, cache: Path | None = None) -> Study:
+    """Return the study of a data set. Experiments that use the same one share its fits; the networks of deep ensembles
+    are stored in the folder `cache`.
     """
-    return Study(kind, size, seed, keep)
+    return Study(kind, size, seed, cache)
 
 
 def algorithm_2(ds: float = DS, horizon: float = HORIZON) -> TrotterSampler:
-    """Return Algorithm 2 as the paper runs it: to a fixed time, without its stopping rule."""
+    """Return Algorithm 2 as the paper runs it: up to a fixed time, without its stopping rule."""
     return TrotterSampler(ds=ds, max_steps=round(horizon / ds), tol=1e-300)
 
 
-def gaussian_predict(study: Study, law: Gaussian) -> Predict:
-    """Return the exact predictions of a Gaussian over the last layer's weights."""
+def gaussian_predict(study: Study, weights: Gaussian) -> Predict:
+    """Return the exact predictions under a Gaussian distribution of the last layer's weights."""
     problem = study.problem()
-    ensemble = AffineEnsemble(law.mean, law.dense_root, np.zeros((2, law.dim)))
+    ensemble = AffineEnsemble(weights.mean, weights.dense_root, np.zeros((2, weights.dim)))
     model: Any = problem.model
 
     def predict(points: Vector) -> Vector:

@@ -1,4 +1,4 @@
-"""The report of `enkbayes reproduce`: one page that holds every result, its pictures and its verdicts."""
+"""The report of `enkbayes reproduce`: one HTML page with every result and picture, and the same in Markdown."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import base64
 import math
 import re
 import struct
+import textwrap
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,10 +22,11 @@ from enkbayes.reproduction.results import RESULT, Picture, Result
 
 TONES = {REPRODUCED: "good", IN_PART: "usable", NOT_REPRODUCED: "bad"}
 NO_VERDICT, NO_TONE = "no claims", "none"
-SMOKE = "smoke size: fewer repetitions, smaller networks; numbers are not the paper's"
-LONG_TABLE = 30  # rows; a longer one is folded
-HALF_WIDTH = 700  # pixels; narrower pictures may stand side by side
-WIDE_RATIO = 2.0  # width over height; on a phone a wider picture scrolls in its card, or its words could not be read
+SMOKE = "smoke size: fewer repetitions and smaller networks than in the paper, so its numbers are not comparable"
+LONG_TABLE = 30  # rows; longer tables are collapsed
+HALF_WIDTH = 700  # pixels; narrower pictures may be placed side by side
+WIDE_RATIO = 2.0  # width over height; on a phone, wider pictures scroll so that their labels stay readable
+LINE = 120  # characters of a line of Markdown
 NOTHING, MINUS, TIMES = "\u2013", "\u2212", "\u00d7"  # a dash in an empty cell, and the signs of numbers
 PNG = b"\x89PNG\r\n\x1a\n"
 LIKE_A_NUMBER = re.compile(r"[-+<>=~\u2212\u00b1\u2248]*\s*[\d.][-+\d\s.,;()\[\]/%e\u2212\u00b1\u00d7\u2013]*")
@@ -33,7 +35,7 @@ SUPERSCRIPTS = str.maketrans("-0123456789", "\u207b\u2070\u00b9\u00b2\u00b3\u207
 
 @dataclass(frozen=True)
 class Column:
-    """A column as it is shown: its name, whether its cells stand right, and their words."""
+    """A column as displayed: its name, whether it is right-aligned, and the text of its cells."""
 
     name: str
     right: bool
@@ -43,10 +45,10 @@ class Column:
 def report_page(
     results: Sequence[Result], out: Path, *, command: str = "", missing: Mapping[str, str] | None = None
 ) -> str:
-    """Return the report of all results, whose pictures lie in out/<name>, as HTML.
+    """Return the report on all results as HTML; the pictures are read from out/<name>.
 
-    missing maps the name of an experiment that could not be run to one sentence that says why. The page holds its
-    pictures; it needs no network and no other file.
+    `missing` maps the name of an experiment that could not be run to the reason. The page contains its pictures and
+    needs no network and no other file.
 
     >>> page = report_page([], Path(), missing={"cifar": "CIFAR-10 could not be downloaded."})
     >>> page.startswith("<!doctype html>"), "CIFAR-10 could not be downloaded." in page
@@ -70,7 +72,7 @@ def report_page(
 
 
 def anchor(name: str) -> str:
-    """Return the address of an experiment's section within the page.
+    """Return the anchor of an experiment's section.
 
     >>> anchor("moons"), anchor("two moons/7")
     ('experiment-moons', 'experiment-two-moons-7')
@@ -95,7 +97,7 @@ def duration(seconds: float) -> str:
 
 
 def column(name: str, cells: Sequence[Cell]) -> Column:
-    """Return a column with numbers to about four digits, all with equally many decimals where their sizes are alike.
+    """Return a column with numbers rounded to about four digits; numbers of similar size get equally many decimals.
 
     >>> column("NLL", [0.912345, 0.0521]).cells, column("rows", [0.5, 20000.0]).cells
     (('0.9123', '0.0521'), ('0.500', '20,000'))
@@ -117,12 +119,12 @@ def _words(cell: Any, decimals: int | None) -> str:
         return cell if isinstance(cell, str) and cell.strip() else NOTHING
     if decimals is None:
         return _alone(float(cell))
-    comma = "," if abs(cell) >= 10_000 else ""  # a year or a small count is no easier to read with one
+    comma = "," if abs(cell) >= 10_000 else ""  # years and small counts are easier to read without
     return _minus(f"{float(cell) or 0.0:{comma}.{decimals}f}" if _is_fraction(cell) or decimals else f"{cell:{comma}}")
 
 
 def _alone(number: float) -> str:
-    """Return three digits of a number whose column holds much smaller or much larger ones."""
+    """Return a number with three digits, for a column whose numbers differ much in size."""
     if number == 0:
         return "0"
     if not 1e-4 <= abs(number) < 1e6:
@@ -133,7 +135,7 @@ def _alone(number: float) -> str:
 
 
 def _decimals(numbers: Sequence[float]) -> int | None:
-    """Return the number of decimals that suits all, None if each needs its own."""
+    """Return the number of decimals for all numbers, or None if each needs its own."""
     sizes = [abs(number) for number in numbers if number]
     if not sizes:
         return 0
@@ -159,7 +161,7 @@ def _is_fraction(number: float) -> bool:
 
 
 def _section(result: Result, out: Path) -> dict[str, Any]:
-    """Return what the template shows of a result."""
+    """Return the values that the template needs for a result."""
     files = [RESULT, *(f"{table.name}.csv" for table in result.tables), *(shown.file for shown in result.pictures)]
     judged = bool(result.claims)
     return {
@@ -188,14 +190,14 @@ def _section(result: Result, out: Path) -> dict[str, Any]:
 
 
 def _picture(shown: Picture, folder: Path) -> dict[str, Any]:
-    """Return a picture as part of the page, with its size in pixels so that nothing moves while the page loads."""
+    """Return a picture embedded in the page, with its size in pixels so that the layout is stable while loading."""
     path = folder / shown.file
     again = f"delete the folder {folder} and run enkbayes reproduce again"
     if not path.is_file():
-        raise FileNotFoundError(f"the report needs the picture {path}, which is missing; {again}")
+        raise FileNotFoundError(f"the picture {path} of the report is missing; {again}")
     data = path.read_bytes()
     if len(data) < 24 or not data.startswith(PNG):
-        raise ValueError(f"the report needs the picture {path}, which is not a PNG; {again}")
+        raise ValueError(f"the picture {path} of the report is not a PNG file; {again}")
     width, height = struct.unpack(">II", data[16:24])
     return {
         "source": "data:image/png;base64," + base64.b64encode(data).decode(),
@@ -219,7 +221,7 @@ def _table(table: Table) -> dict[str, Any]:
 
 
 def _counts(verdicts: Sequence[str]) -> list[dict[str, Any]]:
-    """Return how many claims have which verdict, without verdicts that none has."""
+    """Return the number of claims with each verdict that occurs."""
     found = Counter(verdicts)
     return [{"number": found[verdict], "words": verdict, "tone": TONES[verdict]} for verdict in TONES if found[verdict]]
 
@@ -245,20 +247,74 @@ def _smoke(results: Sequence[Result]) -> str:
 def _facts(results: Sequence[Result]) -> dict[str, str]:
     if not results:
         return {}
-    days = sorted({result.made[:10] for result in results})
     return {
         "size": " and ".join(sorted({result.size for result in results})),
-        "made": days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}",
+        "date": _dates(results),
         "experiments": str(len(results)),
         "claims": str(sum(len(result.claims) for result in results)),
         "computing time": duration(sum(result.seconds for result in results)),
     }
 
 
+def _dates(results: Sequence[Result]) -> str:
+    days = sorted({result.made[:10] for result in results})
+    return days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
+
+
 def _versions(results: Sequence[Result]) -> str:
-    """Return all versions; where results were made with different ones, all of them."""
+    """Return the versions of all libraries; where results differ, every version that was used."""
     found: dict[str, dict[str, None]] = {}
     for result in results:
         for name, version in result.versions.items():
             found.setdefault(name, {})[version] = None
     return " · ".join(f"{name} {' / '.join(versions)}" for name, versions in found.items())
+
+
+def summary(results: Sequence[Result], *, command: str = "", missing: Mapping[str, str] | None = None) -> str:
+    """Return the report as Markdown: a table of verdicts, then the claims and pictures of each experiment.
+
+    >>> summary([], command="enkbayes reproduce all").splitlines()[0]
+    '# The paper, reproduced'
+    """
+    lines = ["# The paper, reproduced", ""]
+    lines += [f"This page was written by `{command}`.", ""] if command else []
+    lines += ["Each item below states a claim of the paper with its verdict, and then what we measured.", ""]
+    if results:
+        versions = ", ".join(f"{name} {value}" for name, value in results[-1].versions.items())
+        lines += [*_filled(f"Size: {results[0].size}. Date: {_dates(results)}. Versions: {versions}."), ""]
+        lines += ["| experiment | verdict | claims that hold |", "|---|---|---|"]
+    for result in results:
+        held = sum(claim.verdict == REPRODUCED for claim in result.claims)
+        lines.append(f"| [{result.title}](#{result.name}) | {result.verdict} | {held} of {len(result.claims)} |")
+    if missing:
+        lines += ["", *(line for name, why in missing.items() for line in _item(f"**{name}** was not run: {why}"))]
+    for result in results:
+        lines += ["", f'<a id="{result.name}"></a>', "", f"## {result.title}", "", *_filled(result.about)]
+        for claim in result.claims:
+            lines += ["", *_item(f"**{claim.verdict.capitalize()}.** {claim.paper}")]
+            lines += ["", *_filled(f"Measured here: {claim.found}", indent="  ")]
+            lines += ["", *_filled(f"Reason: {claim.why}", indent="  ")] if claim.why else []
+        for picture in result.pictures:
+            lines += ["", *_filled(f"![{picture.alt}]({result.name}/{picture.file})"), "", *_filled(picture.caption)]
+        for note in result.notes:
+            lines += ["", *_item(f"Note: {note}")]
+    return "\n".join(lines) + "\n"
+
+
+def _item(words: str) -> list[str]:
+    """Return the lines of a list item."""
+    first, *rest = _filled(words, indent="  ")
+    return [f"- {first.lstrip()}", *rest]
+
+
+def _filled(words: str, indent: str = "") -> list[str]:
+    """Return words in lines of at most 120 characters. No line begins with a sign that Markdown gives a meaning.
+
+    >>> _filled("J > D", indent="  "), len(_filled("word " * 50))
+    (['  J > D'], 3)
+    """
+    glued = re.sub(r" ([-+*=<>#±]+) ", "\0\\1\0", words)
+    lines = textwrap.wrap(
+        glued, LINE, initial_indent=indent, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
+    return [line.replace("\0", " ") for line in lines]

@@ -1,4 +1,4 @@
-"""Findings as files: a folder for each experiment, with result.json, a .csv for each table, a .png for each figure."""
+"""Results as files: a folder for each experiment with result.json, a .csv for each table and a .png for each figure."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class Picture:
 
 @dataclass(frozen=True)
 class Result:
-    """What is known of a finished experiment: its findings, and size, date, duration and versions of the run.
+    """A finished experiment: its findings, and the size, date, duration and library versions of the run.
 
-    key names the settings of the run; a result with another key belongs to another run.
+    `key` names the settings of the run; a result with another key belongs to another run.
     """
 
     name: str
@@ -48,13 +48,14 @@ class Result:
 
     @property
     def verdict(self) -> str:
-        """The verdict of all claims together."""
+        """The verdict on all claims together."""
         return overall(tuple(claim.verdict for claim in self.claims))
 
 
 def write(out: Path, findings: Findings, **about: Any) -> Result:
-    """Write everything into out/<name> and return the result; an earlier result.json goes first and the new one comes
-    last, so that a run which was stopped leaves none. `about` is the rest of the fields of `Result`.
+    """Write everything into out/<name> and return the result. `about` holds the remaining fields of `Result`.
+
+    An earlier result.json is removed first and the new one is written last, so that an interrupted run leaves none.
     """
     folder = out / about["name"]
     folder.mkdir(parents=True, exist_ok=True)
@@ -76,13 +77,13 @@ def write(out: Path, findings: Findings, **about: Any) -> Result:
         **about,
     )
     with replacing(folder / RESULT) as draft:
-        words = json.dumps(_plain(asdict(result) | {"verdict": result.verdict}), indent=1, allow_nan=False)
-        draft.write_text(words + "\n", encoding="utf-8")
+        text = json.dumps(_plain(asdict(result) | {"verdict": result.verdict}), indent=1, allow_nan=False)
+        draft.write_text(text + "\n", encoding="utf-8")
     return result
 
 
 def read(out: Path, name: str) -> Result | None:
-    """Return the result of an experiment, or None if there is none or it cannot be read."""
+    """Return the result of an experiment, or None if result.json is missing or unreadable."""
     try:
         found = json.loads((out / name / RESULT).read_text(encoding="utf-8"))
         found.pop("verdict", None)  # it follows from the claims
@@ -113,7 +114,7 @@ def _write_csv(path: Path, table: Table) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value JSON can hold; numbers that are not finite become null."""
+    """Return a value that JSON can hold; numbers that are not finite become null."""
     if isinstance(value, dict):
         return {key: _plain(part) for key, part in value.items()}
     if isinstance(value, list | tuple):

@@ -1,9 +1,9 @@
-"""What the methods score on data in the plane, over several data sets and networks."""
+"""The scores of the methods on 2-D data, over several data sets and networks."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, astuple, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 
 from enkbayes.evaluation import metrics, plots
-from enkbayes.reproduction.estimates import Estimate
-from enkbayes.reproduction.findings import Cell, Table
+from enkbayes.reproduction.findings import Cell, Estimate, Table
 from enkbayes.reproduction.methods import TITLES, Fitted, Kind, Predict, Study, study
-from enkbayes.reproduction.sizes import Run
+from enkbayes.reproduction.sizes import Run, Size
 from enkbayes.storage.files import replacing
 
 Vector = np.ndarray[Any, Any]
@@ -27,9 +26,12 @@ FAR = 100.0
 class PlaneScores:
     """Scores of one method on one data set.
 
-    accuracy and nll on the test points; near, the mean confidence at the training points; far, the mean confidence on a
-    circle of radius 100; distance, the mean difference of predicted probabilities to a long NUTS run on a grid around
-    the data; ratio, the time of the fit over that of HMC's.
+    accuracy, nll : on the test points
+    near : mean confidence at the training points
+    far : mean confidence on a circle of radius 100 around the data
+    distance : mean difference between its probabilities and those of a long NUTS run, on a grid around the data
+    ratio : time of the fit divided by that of HMC
+    steps : number of steps
     """
 
     accuracy: float
@@ -52,9 +54,8 @@ def circle(points: Vector, radius: float = FAR) -> Vector:
 
 
 def near_grid(points: Vector, resolution: int = 40) -> Vector:
-    """Return a grid over the part of the plane that maps near the data show."""
-    centre = (points.min(axis=0) + points.max(axis=0)) / 2
-    return plots.grid(centre, 1.15 * float(np.max(points.max(axis=0) - centre)), resolution)[0]
+    """Return the points of a grid over the area that maps near the data show."""
+    return plots.data_grid(points, resolution=resolution)[0]
 
 
 def distance(one: Predict, other: Predict, at: Vector) -> float:
@@ -62,8 +63,8 @@ def distance(one: Predict, other: Predict, at: Vector) -> float:
     return float(np.mean(np.sum(np.abs(one(at) - other(at)), axis=1) / 2))
 
 
-def plane_scores(here: Study, fitted: Fitted, judge: Predict) -> PlaneScores:
-    """Return the scores of one method."""
+def plane_scores(here: Study, fitted: Fitted) -> PlaneScores:
+    """Return the scores of a fitted method."""
     data, predict = here.data, fitted.predict
     scored = metrics.score(predict(data.test), data.test_labels)
     return PlaneScores(
@@ -71,32 +72,32 @@ def plane_scores(here: Study, fitted: Fitted, judge: Predict) -> PlaneScores:
         scored.nll,
         float(np.mean(metrics.confidence(predict(data.train)))),
         float(np.mean(metrics.confidence(predict(circle(data.train))))),
-        distance(predict, judge, near_grid(data.train)),
+        distance(predict, here.fit("reference").predict, near_grid(data.train)),
         fitted.seconds / here.fit("hmc").seconds,
         fitted.steps,
     )
 
 
+@dataclass(frozen=True)
 class Scoreboard:
     """Scores by method and seed."""
 
-    def __init__(self, scores: dict[str, list[PlaneScores]]) -> None:
-        self.scores = scores
+    scores: dict[str, list[PlaneScores]]
 
     def values(self, name: str, what: str) -> Vector:
-        """Return one score of a method, (seeds,)."""
+        """Return one score of a method for every seed, (seeds,)."""
         return np.asarray([getattr(scores, what) for scores in self.scores[name]])
 
     def mean(self, name: str, what: str) -> Estimate:
-        """Return its mean over the seeds."""
+        """Return the mean of a score over the seeds."""
         return Estimate.of(self.values(name, what))
 
     def gap(self, one: str, other: str, what: str) -> Estimate:
-        """Return the mean difference, one minus other, over the seeds: paired, so that data sets cancel."""
+        """Return the mean difference, one minus other, over the seeds. Differences are paired by seed."""
         return Estimate.of(self.values(one, what) - self.values(other, what))
 
     def each_seed(self) -> Table:
-        """Return every number."""
+        """Return the scores of every method on every seed."""
         names = [field.name for field in fields(PlaneScores)]
         rows: list[tuple[Cell, ...]] = [
             (name, seed, *astuple(scores)) for name, each in self.scores.items() for seed, scores in enumerate(each)
@@ -104,30 +105,40 @@ class Scoreboard:
         return Table("seeds", "Every method on every seed.", ("method", "seed", *names), tuple(rows))
 
     def summary(self, name: str, caption: str, columns: dict[str, str]) -> Table:
-        """Return means with standard errors; columns are score to heading."""
+        """Return a table of means with standard errors; `columns` maps scores to headings."""
         rows = tuple((TITLES[method], *(str(self.mean(method, what)) for what in columns)) for method in self.scores)
         return Table(name, caption, ("method", *columns.values()), rows)
 
 
-def scoreboard(kind: Kind, run: Run, names: Sequence[str]) -> Scoreboard:
-    """Return the scores of the methods over the first seeds; those that an earlier run kept are read from its files."""
+def scoreboard(
+    kind: Kind,
+    run: Run,
+    names: Sequence[str],
+    *,
+    studies: Callable[[Kind, Size, int, Path | None], Study] = study,
+    measure: Callable[[Study, Fitted], PlaneScores] = plane_scores,
+) -> Scoreboard:
+    """Return the scores of the methods over all seeds. Scores that an earlier run stored are read from its files.
+
+    `studies` and `measure` make a study and the scores of one of its methods.
+    """
     scores: dict[str, list[PlaneScores]] = {name: [] for name in names}
     for seed in range(run.size.seeds):
-        file = run.keep / f"{kind.name}-{seed}.json"
-        kept = _kept(file, run.key)
-        missing = [name for name in names if name not in kept]
-        here = study(kind, run.size, seed, run.keep)
+        file = run.cache / f"{kind.name}-{seed}.json"
+        known = _read(file, run.key)
+        missing = [name for name in names if name not in known]
+        here = studies(kind, run.size, seed, run.cache)
         for i, name in enumerate(missing):
-            run.tell((seed + i / len(missing)) / run.size.seeds, f"{TITLES[name]}, seed {seed}")
-            kept[name] = plane_scores(here, here.fit(name), here.fit("judge").predict)
+            run.progress((seed + i / len(missing)) / run.size.seeds, f"{TITLES[name]}, seed {seed}")
+            known[name] = measure(here, here.fit(name))
         if missing:
-            _keep(file, run.key, kept)
+            _write(file, run.key, known)
         for name in names:
-            scores[name].append(kept[name])
+            scores[name].append(known[name])
     return Scoreboard(scores)
 
 
-def _kept(file: Path, key: str) -> dict[str, PlaneScores]:
+def _read(file: Path, key: str) -> dict[str, PlaneScores]:
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
         return {name: PlaneScores(**scores) for name, scores in found[key].items()}
@@ -135,7 +146,7 @@ def _kept(file: Path, key: str) -> dict[str, PlaneScores]:
         return {}
 
 
-def _keep(file: Path, key: str, scores: dict[str, PlaneScores]) -> None:
+def _write(file: Path, key: str, scores: dict[str, PlaneScores]) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     with replacing(file) as draft:
         draft.write_text(json.dumps({key: {name: asdict(each) for name, each in scores.items()}}), encoding="utf-8")

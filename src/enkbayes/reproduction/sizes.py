@@ -1,4 +1,4 @@
-"""How large the experiments are: the paper's numbers, and a quick check of every line of code."""
+"""How large the experiments are: the numbers of the paper, or smaller ones that check every line of code quickly."""
 
 from __future__ import annotations
 
@@ -11,41 +11,42 @@ from enkbayes._version import __version__
 
 @dataclass(frozen=True)
 class Size:
-    """Numbers that decide how long a run takes. Settings that the paper gives are the same in both sizes where time
-    allows; the report names those that are not.
+    """The numbers that decide how long a run takes.
+
+    Both sizes use the settings of the paper where time allows; the report marks those that differ.
 
     Parameters
     ----------
     name : str
-        On the command line.
+        The value of --size on the command line.
     repetitions : int
-        Of tables 1 and 2.
+        Repetitions of tables 1 and 2.
     seeds : int
-        Data sets and networks over which the claims on the plane are judged.
+        Number of data sets and networks that the claims about the 2-D experiments rest on.
     steps : int
-        Of training a small network.
+        Training steps of a small network.
     members, member_steps : int
-        Networks of a deep ensemble in the plane, and the steps of training each.
+        Networks of a deep ensemble on 2-D data, and the training steps of each.
     hmc : (int, int)
-        Draws and chains of NUTS, as many for warm-up.
-    judge : (int, int)
-        The same for the run that distances are measured to; if they are equal, it is one run.
+        Draws of each NUTS chain, and chains. Warm-up takes as many draws again.
+    reference : (int, int)
+        The same for the NUTS run that distances are measured to. If it equals `hmc`, there is only one run.
     ds : float
-        Step of Algorithm 1.
+        Step size of Algorithm 1.
     resolution : int
-        Points along a side of a map.
+        Grid points along each side of a confidence map.
     sweep : int
         Repetitions for each number of particles in figure 5.
     rate_sizes : tuple of int
-        Numbers of particles J of the mean-field theorem.
+        Numbers of particles J for the rate of the mean-field theorem.
     rate_repeats : int
         Repetitions for each of them.
     images : bool
-        CIFAR-10, or small images that come with scikit-learn.
+        Whether to use CIFAR-10; otherwise small images that come with scikit-learn.
     epochs, image_members : int
-        Of training an image network, and how many of them there are.
+        Training epochs of an image network, and the number of image networks.
     image_particles, image_steps : int, int
-        J and steps of Algorithm 2 on images, whose ds is 1e-2 in the paper's size.
+        J and steps of Algorithm 2 on images; ds is 1e-2 at paper size.
     lengths : tuple of int
         Training steps of the networks whose far-field confidence is compared.
     """
@@ -57,7 +58,7 @@ class Size:
     members: int
     member_steps: int
     hmc: tuple[int, int]
-    judge: tuple[int, int]
+    reference: tuple[int, int]
     ds: float
     resolution: int
     sweep: int
@@ -72,7 +73,7 @@ class Size:
 
     @property
     def learning_rate(self) -> float:
-        """Of the networks in the plane: the paper's, or ten times that where time does not allow as many steps."""
+        """The learning rate of the 2-D networks: that of the paper, or ten times as much with few steps."""
         return 3e-4 if self.name == "paper" else 3e-3
 
 
@@ -84,7 +85,7 @@ PAPER = Size(
     members=5,
     member_steps=20_000,
     hmc=(500, 7),
-    judge=(3000, 7),
+    reference=(3000, 7),
     ds=1e-3,
     resolution=120,
     sweep=20,
@@ -106,7 +107,7 @@ SMOKE = Size(
     members=2,
     member_steps=1000,
     hmc=(250, 4),
-    judge=(250, 4),
+    reference=(250, 4),
     ds=1e-2,
     resolution=40,
     sweep=3,
@@ -122,26 +123,26 @@ SMOKE = Size(
 
 BY_NAME = {size.name: size for size in (SMOKE, PAPER)}
 
-Tell = Callable[[float, str], None]
-"""(share of the work that is done, what comes next) -> None."""
+Progress = Callable[[float, str], None]
+"""Called with the share of the work that is done and a description of what comes next."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """What an experiment is given: its size, a folder for intermediate results, someone to tell how far it is, and a
-    folder with the official files of CIFAR-10, if the user has one.
+    """The arguments of an experiment: its size, a folder for intermediate results, a progress callback, and the folder
+    of the official CIFAR-10 files if the user has one.
     """
 
     size: Size
-    keep: Path
-    tell: Tell = lambda _share, _doing: None
+    cache: Path
+    progress: Progress = lambda _share, _doing: None
     data_dir: Path | None = None
 
     @property
     def key(self) -> str:
-        """A name for the settings; results of other settings are not taken for these."""
+        """A name for the settings. A result with another key belongs to other settings and is not reused."""
         return f"enkbayes {__version__} {self.size!r}"
 
     def part(self, begin: float, end: float) -> Run:
-        """Return the same run for a part of the experiment, whose shares lie between the two."""
-        return replace(self, tell=lambda share, doing: self.tell(begin + (end - begin) * share, doing))
+        """Return the same run for one part of the experiment; its progress goes from `begin` to `end`."""
+        return replace(self, progress=lambda share, doing: self.progress(begin + (end - begin) * share, doing))

@@ -1,12 +1,13 @@
-"""The paper's theory, made visible: the mean-field ODEs, and the coupling behind the theorem on the J^(-1/2) rate.
+"""The theory of the paper as code: the mean-field ODEs, and the coupling behind the theorem on the J^(-1/2) rate.
 
-Particle system and mean-field system are one flow of (mean, basis), with different expectations:
+The particle system and its mean-field limit are the same flow of (mean, basis) with different expectations:
 
     homotopy:     dm = -basis g_L,   dbasis = -basis S_L / 2
     equilibrium:  dm = -basis g,     dbasis = basis (I - S) / 2
 
-With averages over the points this moves the interacting particles theta_j = m + basis x_j; with the Gaussian closure it
-moves the mean-field law N(m_s, P_s), and with it the independent particles eta_j = m_s + basis_s x_j of the proof.
+With averages over the points, the flow moves the interacting particles theta_j = m + basis x_j. With the Gaussian
+closure, it moves the mean-field distribution N(m_s, P_s) and the independent particles eta_j = m_s + basis_s x_j that
+the proof compares with.
 """
 
 from __future__ import annotations
@@ -48,10 +49,8 @@ def solve_flow(
     expectation: Expectation = empirical,
     rtol: float = 1e-9,
 ) -> list[AffineEnsemble]:
-    """Return the ensembles at the given times (increasing, from 0) by scipy's adaptive Runge-Kutta method: the
-    reference for every stepper.
-
-    Numpy problems only.
+    """Return the ensembles at the given times (increasing, starting at 0), computed by scipy's adaptive Runge-Kutta
+    method: the reference for every time-stepping method. Works for numpy problems only.
     """
     dim, rank = ensemble.basis.shape
 
@@ -88,15 +87,15 @@ def mean_field_path(
 
 @dataclass(frozen=True, eq=False)
 class Coupling:
-    """Interacting particles theta (T, J, P) and mean-field particles eta (T, J, P) from the same start, at T times."""
+    """Interacting particles theta (T, J, P) and mean-field particles eta (T, J, P) with the same start, at T times."""
 
     theta: np.ndarray[Any, Any]
     eta: np.ndarray[Any, Any]
 
     @property
     def bound(self) -> np.ndarray[Any, Any]:
-        """(mean_j |theta_j - eta_j|^2)^(1/2) at each time: the coupling bound on W_2 of the empirical measures, eq.
-        (w2_upper_bound_coupling).
+        """(mean_j |theta_j - eta_j|^2)^(1/2) at each time: the coupling bound on the Wasserstein distance W_2 between
+        the empirical measures, eq. (w2_upper_bound_coupling).
         """
         return np.asarray(np.sqrt(np.mean(np.sum((self.theta - self.eta) ** 2, axis=-1), axis=-1)))
 
@@ -111,7 +110,7 @@ def couple(
     flow: Flow = equilibrium_flow,
     rtol: float = 1e-7,
 ) -> Coupling:
-    """Run both systems of the theorem from the same i.i.d. draws of `start`.
+    """Run both systems of the theorem from the same i.i.d. draws from `start`.
 
     >>> problem = Problem.create(np.asarray([[1.0], [2.0]]), [0, 1], 1.0)
     >>> coupling = couple(problem, problem.prior, 50, [0.0, 1.0], np.random.default_rng(0))
@@ -127,7 +126,7 @@ def couple(
 
 
 def convergence_rate(sizes: Sequence[int], errors: np.ndarray[Any, Any]) -> tuple[float, float]:
-    """Return the slope of log mean error on log J, and its standard error, from errors (len(sizes), repetitions).
+    """Return the slope of log mean error against log J, and its standard error, for errors (len(sizes), repetitions).
 
     >>> slope, error = convergence_rate([10, 100, 1000], np.asarray([[1.0, 1.2], [0.1, 0.12], [0.01, 0.012]]))
     >>> round(slope, 6)

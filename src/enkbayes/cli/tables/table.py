@@ -35,6 +35,15 @@ class Table:
         """The number of rows."""
         return len(next(iter(self.columns.values()))) if self.columns else 0
 
+    def take(self, rows: slice | np.ndarray[Any, Any]) -> Table:
+        """Return some rows, given as a slice or by their numbers. A slice keeps the row numbers of the file.
+
+        >>> Table({"age": np.array([31.0, 44.0, 27.0])}).take(slice(1, 3)).columns["age"].tolist()
+        [44.0, 27.0]
+        """
+        start = self.start + (rows.start or 0) if isinstance(rows, slice) else 0
+        return Table({name: values[rows] for name, values in self.columns.items()}, start)
+
     def column(self, name: str, what: str = "column") -> np.ndarray[Any, Any]:
         """Return a column by name, or say which there are."""
         if name not in self.columns:

@@ -1,4 +1,4 @@
-"""Every method on the same features, split and prior: one table, one figure."""
+"""Compare methods on the same features, splits and prior: one table and one figure."""
 
 from enkbayes.evaluation.compare.figure import reliability_figure
 from enkbayes.evaluation.compare.loop import Progress, compare

@@ -14,7 +14,7 @@ COLUMNS = 6
 
 
 def reliability_figure(found: Comparison, bins: int = 10) -> Figure:
-    """Return a figure with a reliability diagram for each method, of the test rows of all splits together.
+    """Return a figure with a reliability diagram for each method, over the test rows of all splits.
 
     Examples
     --------
@@ -30,7 +30,7 @@ def reliability_figure(found: Comparison, bins: int = 10) -> Figure:
     """
     names = list(found.proba)
     if not names:
-        raise ValueError("no method worked on every split, so there is nothing to draw")
+        raise ValueError("no method worked on every split, so there is nothing to draw; `rows` contains the reasons")
     rows = -(-len(names) // COLUMNS)
     columns = -(-len(names) // rows)
     figure: Figure = require_matplotlib().Figure(figsize=(2.9 * columns + 0.4, 3.2 * rows + 0.4), layout="constrained")
@@ -44,9 +44,11 @@ def reliability_figure(found: Comparison, bins: int = 10) -> Figure:
         ax.set_title(f"{names[i]}  (ECE {found.row(names[i]).ece.mean:.3f})", fontsize=10, pad=28)
         ax.set(xlabel="confidence" if lowest else "", ylabel="accuracy" if leftmost else "")
         ax.tick_params(labelbottom=lowest)
-        for strip in ax.child_axes:
-            strip.set_ylabel("rows" if leftmost else "")
+        for counts in ax.child_axes:
+            counts.set_ylabel("rows" if leftmost else "")
     figure.get_layout_engine().set(h_pad=0.1)  # type: ignore[call-arg, union-attr]
-    what = "calibrated predictions lie on the dashed line; bars are 95 % intervals"
-    figure.suptitle(f"{len(found.targets)} test rows; {what}", fontsize=10)
+    figure.suptitle(
+        f"{len(found.targets)} test rows; calibrated predictions lie on the dashed line; bars are 95 % intervals",
+        fontsize=10,
+    )
     return figure

@@ -1,4 +1,4 @@
-"""Every method on the same features, split and prior."""
+"""The comparison loop: every method on the same features, splits and prior."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from enkbayes.inference.priors import weight_prior
 
 Vector = np.ndarray[Any, Any]
 Progress = Callable[[str], None]
-"""Told what comes next: the yardstick, the reference, then each method, for each split."""
+"""Called with a description of each fit before it starts: for each split the yardstick, the reference, the methods."""
 
 FAILURES = (ValueError, ArithmeticError, RuntimeError, MemoryError, ImportError)
-"""What a method may raise on difficult data without stopping the others."""
+"""Errors of a method that are reported without stopping the comparison."""
 
-HELD = 1 << 24  # member probabilities held at a time
-BRIEF = 1.0  # seconds; a fit that takes less is timed again
+HELD = 1 << 24  # probabilities of single members that are in memory at a time
+BRIEF = 1.0  # seconds; fits that take less are repeated to time them
 
 
 @dataclass(frozen=True, eq=False)
 class Reference:
-    """Predictions (n, K) of the reference on the test rows, their Monte Carlo error, and what the reference said."""
+    """Predictions (n, K) of the reference on the test rows, their Monte Carlo error, and its remarks."""
 
     proba: Vector
     error: float
@@ -52,26 +52,28 @@ def compare(
     seed: int = 0,
     progress: Progress = lambda _: None,
 ) -> Comparison:
-    """Fit every method on every split and return the table.
+    """Fit every method on every split and return the comparison.
 
     Parameters
     ----------
     splits : iterable of Split
         See `standardised_splits`.
     methods : sequence of Method
-        Names must differ.
+        The methods; their names must differ.
     classes : int
-        K; targets are 0 ... K-1.
+        Number of classes K; targets are 0 ... K-1.
     yardstick : Method
-        Whose time is the unit, the MAP. Fits of less than a second are made three times, and the median counts.
+        The method whose time is the unit, usually the MAP. Fits that take less than a second are repeated three times,
+        and the median time is used.
     reference : Method, optional
-        Fitted once on each split; distances of predictions are to it.
+        The method to which distances of predictions are measured; it is fitted once on each split.
     prior_precision, intercept_precision : float
-        Inverse prior variances of all weights and of the intercepts, the same for every method.
+        Inverse prior variances of the weights and of the intercepts, the same for every method.
     seed : int
-        The methods on split r have the seed `seed + r`.
+        The methods on split r use the seed `seed + r`.
     progress : callable
-        Told the name of each method before it is fitted; for each split the yardstick, the reference, the methods.
+        Called with the name of each method before it is fitted: for each split the yardstick, the reference, the
+        methods.
 
     Examples
     --------
@@ -91,14 +93,14 @@ def compare(
     for split in splits:
         problem, own_seed = _problem(split, classes, prior_precision, intercept_precision), seed + len(done)
         progress(yardstick.name)
-        (_, unit, _), known = _fit(yardstick, problem, own_seed), None
+        (_, unit, _), exact = _fit(yardstick, problem, own_seed), None
         if reference is not None:
             progress(f"{reference.name}, the reference")
             references.append(_reference(reference, problem, split, own_seed))
-            known = references[-1].proba
+            exact = references[-1].proba
         for method in methods:
             progress(method.name)
-            trials[method.name].append(_trial(method, problem, split, known, unit, own_seed))
+            trials[method.name].append(_trial(method, problem, split, exact, unit, own_seed))
         done.append(split)
     return _comparison(trials, done, references, reference, classes, prior_precision, intercept_precision)
 
@@ -143,20 +145,20 @@ def _problem(split: Split, classes: int, prior_precision: float, intercept_preci
 
 
 def _reference(method: Method, problem: Problem, split: Split, seed: int) -> Reference:
-    """Return the reference's predictions; its seed is one that no method has."""
+    """Return the predictions of the reference, fitted with a seed that no method uses."""
     predictor, _, remarks = _fit(method, problem, seed + 1_000_003)
-    exact = getattr(predictor, "gaussian", False)  # a Gaussian is integrated, not sampled
+    exact = getattr(predictor, "gaussian", False)  # Gaussian predictions are integrated, not sampled
     error = 0.0 if exact else _monte_carlo_error(predictor, split.test)
     return Reference(_numbers(predictor.predict_proba(split.test)), error, remarks)
 
 
 def _monte_carlo_error(predictor: Predictor, features: Vector) -> float:
-    """Return the mean over rows and classes of |p - q| / 2 for the averages p and q of the first and second half of the
-    members: the two differ by twice the error of the average over all.
+    """Return the mean over rows and classes of |p - q| / 2, where p and q average over the first and the second half of
+    the members. They differ by about twice the error of the average over all members.
     """
     members, classes = np.shape(predictor.sample_proba(features[:1]))[::2]
     if members == 1:
-        return 0.0  # a point estimate is not sampled
+        return 0.0  # a point estimate has no sampling error
     gaps = []
     for rows in row_slices(len(features), max(1, HELD // (members * classes))):
         proba = _numbers(predictor.sample_proba(features[rows]))
@@ -168,7 +170,7 @@ def _monte_carlo_error(predictor: Predictor, features: Vector) -> float:
 def _trial(
     method: Method, problem: Problem, split: Split, reference: Vector | None, unit: float, seed: int
 ) -> Trial | str:
-    """Return what a method did on a split, or the sentence with which it gave up."""
+    """Return the result of a method on a split, or the reason if it fails."""
     try:
         predictor, seconds, remarks = _fit(method, problem, seed)
         proba = _numbers(predictor.predict_proba(split.test))
@@ -191,12 +193,13 @@ def _trial(
 
 
 def _fit(method: Method, problem: Problem, seed: int) -> tuple[Predictor, float, tuple[str, ...]]:
-    """Return the predictor, the seconds a fit takes, and what the method had to say.
+    """Return the predictor, the seconds of a fit, and the remarks of the method.
 
-    A brief fit is made three times, and the median counts: the first may load what it needs, another may be disturbed.
+    A short fit is repeated three times and the median time is used, because the first fit may load libraries and other
+    processes may disturb a single one.
     """
     for module in getattr(method, "needs", ()):
-        import_module(module)  # an import is not the method's time
+        import_module(module)  # the time of the import does not count
     seconds: list[float] = []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -204,11 +207,11 @@ def _fit(method: Method, problem: Problem, seed: int) -> tuple[Predictor, float,
             started = time.perf_counter()
             predictor = method.fit(problem, seed=seed)
             seconds.append(time.perf_counter() - started)
-    said = [" ".join(str(warning.message).split()) for warning in caught]
+    remarks = [" ".join(str(warning.message).split()) for warning in caught]
     message = getattr(getattr(predictor, "info", None), "message", "")
-    if message and not any(message in sentence for sentence in said):
-        said.append(message)
-    return predictor, float(np.median(seconds)), tuple(dict.fromkeys(said))
+    if message and not any(message in remark for remark in remarks):
+        remarks.append(message)
+    return predictor, float(np.median(seconds)), tuple(dict.fromkeys(remarks))
 
 
 def _numbers(x: Any) -> Vector:

@@ -1,4 +1,4 @@
-"""What a comparison found: one row for each method, with intervals when there were several splits."""
+"""The result of a comparison: one row for each method, with intervals if there are several splits."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from enkbayes.evaluation.metrics import Scores
 Vector = np.ndarray[Any, Any]
 
 INTERVAL = (
-    "mean +- half-width of the 95 % t-interval over the splits; its variance is s^2 (1 / repeats + test rows / training"
-    " rows), which allows for rows that the splits share (Nadeau and Bengio 2003)"
+    "mean ± half-width of the 95 % t-interval over the splits, with variance s^2 (1 / repeats + test rows / training"
+    " rows) to account for the rows that splits share (Nadeau and Bengio 2003)"
 )
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over splits and the half-width of its 95 % interval, NaN when there is a single split.
+    """A mean over splits and the half-width of its 95 % interval, which is NaN for a single split.
 
     >>> Estimate.of([0.5, 0.75], ratio=0.5).mean
     0.625
@@ -32,10 +32,10 @@ class Estimate:
 
     @classmethod
     def of(cls, values: Sequence[float], ratio: float) -> Estimate:
-        """Return the estimate of values from splits with `ratio` test rows for each training row.
+        """Return the estimate from values on R splits with `ratio` test rows for each training row.
 
-        Splits of the same data share most of their rows, so their figures differ less than those of fresh data would.
-        The corrected variance of their mean is s^2 (1 / R + ratio).
+        Splits of the same data share most of their rows, so their values vary less than values on fresh data. The
+        corrected variance of the mean is s^2 (1 / R + ratio).
 
         >>> x = [1.0, 2.0, 3.0]  # t quantile of 2 degrees of freedom 4.3027, s = 1
         >>> round(Estimate.of(x, ratio=0.0).half_width, 4), round(Estimate.of(x, ratio=2 / 3).half_width, 4)
@@ -53,10 +53,12 @@ class Estimate:
 
 @dataclass(frozen=True, eq=False)
 class Trial:
-    """One method on one split.
+    """The result of one method on one split.
 
-    epistemic_share: mean epistemic over mean total uncertainty of the test rows. time_ratio: time of the fit over that
-    of the MAP on the same rows. distance: mean |p - q| to the reference over test rows and classes, NaN without one.
+    epistemic_share : mean epistemic divided by mean total uncertainty of the test rows
+    time_ratio : time of the fit divided by that of the MAP on the same rows
+    distance : mean |p - q| to the reference over test rows and classes, NaN without a reference
+    remarks : warnings and messages of the method
     """
 
     proba: Vector
@@ -70,9 +72,11 @@ class Trial:
 
 @dataclass(frozen=True)
 class Row:
-    """A method's line in the table: the figures of `Trial`, averaged over the splits on which it worked.
+    """One line of the table: the values of `Trial`, averaged over the splits on which the method worked.
 
-    failures counts the others, and failure is the first reason; remarks are what the method had to say.
+    failures : number of splits on which it failed
+    failure : the first reason
+    remarks : warnings and messages of the method
     """
 
     method: str
@@ -89,18 +93,19 @@ class Row:
 
     @property
     def estimates(self) -> dict[str, Estimate]:
-        """The figures by name, in the order of the table."""
+        """The estimates by name, in the order of the table."""
         named = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: value for name, value in named.items() if isinstance(value, Estimate)}
 
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """Rows in the order of the methods, and what stands behind them.
+    """The table, one row for each method, and the data behind it.
 
-    proba and targets hold the predictions of all test rows, split after split, for each method that worked on every
-    split. reference_error is the Monte Carlo error of the reference's own predictions: distances below it mean nothing.
-    reference_remarks are what the reference had to say.
+    proba, targets : predictions and classes of all test rows, one split after another, for each method that worked on
+        every split
+    reference_error : Monte Carlo error of the reference; distances below it are not significant
+    reference_remarks : warnings and messages of the reference
     """
 
     rows: tuple[Row, ...]
@@ -123,7 +128,7 @@ class Comparison:
 
 
 def row_of(method: str, trials: Sequence[Trial | str], ratio: float) -> Row:
-    """Return the row of a method from its trials; a trial that failed is the sentence that says why."""
+    """Return the row of a method from its trials; a failed trial is given as the reason."""
     good = [trial for trial in trials if isinstance(trial, Trial)]
     bad = [trial for trial in trials if isinstance(trial, str)]
 

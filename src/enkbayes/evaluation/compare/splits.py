@@ -1,4 +1,4 @@
-"""Rows to train on and rows to test on, the same for every method."""
+"""Splits into training and test rows, the same for every method."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Vector = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Features and class numbers of the rows to train on, (N, D) and (N,), and of the rows to test on, (n, D) and (n,).
+    """Features and class numbers of the training rows, (N, D) and (N,), and of the test rows, (n, D) and (n,).
 
     >>> Split(np.zeros((3, 2)), np.array([0, 1, 0]), np.zeros((1, 2)), np.array([1])).ratio.__round__(4)
     0.3333
@@ -26,20 +26,19 @@ class Split:
 
     @property
     def ratio(self) -> float:
-        """How many test rows there are for each training row, n / N."""
+        """The number of test rows per training row, n / N."""
         return len(self.test_targets) / len(self.train_targets)
 
 
 def stratified_rows(targets: Vector, test_size: float, repeats: int, seed: int) -> list[tuple[Vector, Vector]]:
-    """Return the row numbers to train on and to test on, `repeats` times at random, with the classes (N,) in the same
-    shares on both sides.
+    """Return `repeats` random pairs of training and test row numbers, stratified by the classes (N,).
 
     >>> [(len(train), len(test)) for train, test in stratified_rows(np.arange(20) % 2, 0.3, repeats=2, seed=0)]
     [(14, 6), (14, 6)]
     """
     from sklearn.model_selection import StratifiedShuffleSplit
 
-    known, counts = np.unique(targets, return_counts=True)
+    classes, counts = np.unique(targets, return_counts=True)
     size, test = len(targets), int(np.ceil(test_size * len(targets)))
     if not 0 < test_size < 1:
         raise ValueError(f"the test size is {test_size}; expected a share of the rows between 0 and 1, such as 0.3")
@@ -47,13 +46,13 @@ def stratified_rows(targets: Vector, test_size: float, repeats: int, seed: int) 
         raise ValueError(f"repeats is {repeats}; expected at least 1")
     if counts.min() < 2:
         raise ValueError(
-            f"class {known[counts.argmin()]} has a single row, which cannot be on both sides of a split; remove it or"
-            " join it with another class"
+            f"class {classes[counts.argmin()]} has a single row, which cannot be in both training and test set; remove"
+            " it or merge it with another class"
         )
-    if min(test, size - test) < len(known):
+    if min(test, size - test) < len(classes):
         raise ValueError(
-            f"{size} rows with test size {test_size:g} leave {size - test} to train and {test} to test on; expected at"
-            f" least one for each of the {len(known)} classes on both sides"
+            f"{size} rows with test size {test_size:g} leave {size - test} training and {test} test rows; expected at"
+            f" least one row of each of the {len(classes)} classes in both"
         )
     return list(StratifiedShuffleSplit(repeats, test_size=test, random_state=seed).split(targets, targets))
 
@@ -61,8 +60,10 @@ def stratified_rows(targets: Vector, test_size: float, repeats: int, seed: int) 
 def standardised_splits(
     features: Any, targets: Vector, *, test_size: float = 0.3, repeats: int = 1, seed: int = 0
 ) -> Iterator[Split]:
-    """Yield splits of features (N, D) and class numbers (N,), standardised by mean and standard deviation of the
-    training rows; features that are constant there become 0.
+    """Yield splits of features (N, D) and class numbers (N,).
+
+    Features are standardised with the mean and standard deviation of the training rows; features that are constant
+    there become 0.
 
     >>> split = next(standardised_splits(np.arange(40.0).reshape(20, 2), np.arange(20) % 2))
     >>> bool(np.allclose(split.train.mean(0), 0) and np.allclose(split.train.std(0), 1)), split.test.shape
@@ -71,6 +72,6 @@ def standardised_splits(
     features = np.asarray(features, dtype=np.float64)
     for train, test in stratified_rows(targets, test_size, repeats, seed):
         mean, scale = features[train].mean(axis=0), features[train].std(axis=0)
-        known = scale > 0
-        scaled = np.where(known, (features - mean) / np.where(known, scale, 1.0), 0.0)
+        varies = scale > 0
+        scaled = np.where(varies, (features - mean) / np.where(varies, scale, 1.0), 0.0)
         yield Split(scaled[train], targets[train], scaled[test], targets[test])

@@ -6,7 +6,15 @@ imported when something is drawn.
 
 from enkbayes.evaluation.plots.calibration import ood_histogram, reliability_diagram, score_histogram
 from enkbayes.evaluation.plots.curves import confidence_distance, size_sweep
-from enkbayes.evaluation.plots.maps import classes_scatter, confidence_figure, confidence_map, data_map, frame, grid
+from enkbayes.evaluation.plots.maps import (
+    classes_scatter,
+    confidence_figure,
+    confidence_map,
+    data_grid,
+    data_map,
+    frame,
+    grid,
+)
 from enkbayes.evaluation.plots.marginals import marginal_draws, marginal_posterior
 from enkbayes.evaluation.plots.style import LOOKS, METHOD_COLORS, Look, colour, look, require_matplotlib
 from enkbayes.evaluation.plots.traces import Trace, convergence_trace, residual_trace, spread_trace
@@ -22,6 +30,7 @@ __all__ = [
     "confidence_figure",
     "confidence_map",
     "convergence_trace",
+    "data_grid",
     "data_map",
     "frame",
     "grid",

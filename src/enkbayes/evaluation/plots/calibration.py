@@ -1,4 +1,4 @@
-"""Is confidence deserved, and is it lost on data from elsewhere?"""
+"""Calibration, and confidence on out-of-distribution data."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import numpy as np
 
 from enkbayes.engine.arrays import to_numpy
 from enkbayes.evaluation.metrics import confidence, ood_score, reliability
-from enkbayes.evaluation.plots.style import KNOWN, PALE, STRANGE, look, tidy
+from enkbayes.evaluation.plots.style import INSIDE, OUTSIDE, PALE, look, tidy
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-STRIP = "rows"
-"""Label of the strip of counts above a reliability diagram."""
+COUNTS = "rows"
+"""Label of the axes with the counts above a reliability diagram."""
 
 
 def reliability_diagram(
@@ -27,8 +27,9 @@ def reliability_diagram(
     bins: int = 15,
     adaptive: bool = False,
 ) -> Axes:
-    """Draw accuracy against confidence in bins, with its 95 % interval, and the number of rows in each bin in a strip
-    above. Calibrated predictions lie on the dashed diagonal, overconfident ones below it.
+    """Draw accuracy against confidence in bins, with 95 % intervals, and the number of rows in each bin above.
+
+    Calibrated predictions lie on the dashed diagonal, overconfident ones below it.
 
     Parameters
     ----------
@@ -39,7 +40,7 @@ def reliability_diagram(
     targets : array (n,)
         Class numbers.
     name, label : str
-        The method, which decides colour and marker, and what the legend calls it (default: its name), with its ECE.
+        The method, which determines colour and marker, and its label in the legend (default: its name).
     bins, adaptive
         As in `metrics.reliability`.
 
@@ -67,22 +68,24 @@ def reliability_diagram(
         zorder=3,
     )
     ax.vlines(groups.confidence[full], *groups.interval[:, full], color=how.colour, alpha=0.5, linewidth=1)
-    strip = _strip(ax)
-    strip.stairs(groups.count, groups.edges, color=how.colour, fill=True, alpha=0.25)
-    strip.stairs(groups.count, groups.edges, color=how.colour, linestyle=how.line)
-    strip.set_ylim(0.7, max(strip.get_ylim()[1], 2.0 * groups.count.max()))
+    counts = _count_axes(ax)
+    counts.stairs(groups.count, groups.edges, color=how.colour, fill=True, alpha=0.25)
+    counts.stairs(groups.count, groups.edges, color=how.colour, linestyle=how.line)
+    counts.set_ylim(0.7, max(counts.get_ylim()[1], 2.0 * groups.count.max()))
     return ax
 
 
 def score_histogram(
     ax: Axes,
-    known: Any,
-    strange: Any,
+    inside: Any,
+    outside: Any,
     *,
     edges: Any,
     labels: tuple[str, str] = ("in distribution", "out of distribution"),
 ) -> Axes:
-    """Draw the shares of known and of out-of-distribution rows whose score (n,), (m,) falls between the edges (B + 1,).
+    """Draw histograms of scores of in-distribution rows (n,) and out-of-distribution rows (m,), with edges (B + 1,).
+
+    Bars show the share of rows in each bin.
 
     Examples
     --------
@@ -93,7 +96,7 @@ def score_histogram(
     [0.67, 0.33]
     """
     edges = np.asarray(edges, dtype=np.float64)
-    for score, colour, line, label in zip((known, strange), (KNOWN, STRANGE), ("-", "--"), labels, strict=True):
+    for score, colour, line, label in zip((inside, outside), (INSIDE, OUTSIDE), ("-", "--"), labels, strict=True):
         share = np.histogram(to_numpy(score), edges)[0] / len(score)
         ax.stairs(share, edges, color=colour, fill=True, alpha=0.3)
         ax.stairs(share, edges, color=colour, linestyle=line, linewidth=1.5, label=label)
@@ -103,10 +106,10 @@ def score_histogram(
 
 
 def ood_histogram(ax: Axes, proba_in: Any, proba_out: Any, *, bins: int = 20) -> Axes:
-    """Draw how confidence is distributed over known rows (proba_in) and over out-of-distribution rows (proba_out), with
-    the AUROC of telling them apart.
+    """Draw histograms of confidence for in-distribution rows (proba_in) and out-of-distribution rows (proba_out).
 
-    Bins have equal width between 1 / K, the least confidence there is, and 1.
+    The legend shows the AUROC of detecting the latter by low confidence. Bins have equal width between 1 / K, the
+    lowest possible confidence, and 1.
 
     Examples
     --------
@@ -129,14 +132,14 @@ def lowest_confidence(proba: Any) -> float:
     return 1 / shape[1] if len(shape) == 2 else 0.5
 
 
-def _strip(ax: Axes) -> Axes:
-    """Return the strip above the axes, which is made once."""
+def _count_axes(ax: Axes) -> Axes:
+    """Return the axes with the counts above a reliability diagram; the first call creates them."""
     for child in ax.child_axes:
-        if child.get_label() == STRIP:
+        if child.get_label() == COUNTS:
             return cast("Axes", child)
-    strip = ax.inset_axes((0, 1.03, 1, 0.2), sharex=ax, label=STRIP)
-    strip.set_yscale("log")
-    strip.set_ylim(0.7, 2)
-    strip.set_ylabel("rows")
-    strip.tick_params(labelbottom=False, bottom=False)
-    return tidy(strip)
+    counts = ax.inset_axes((0, 1.03, 1, 0.2), sharex=ax, label=COUNTS)
+    counts.set_yscale("log")
+    counts.set_ylim(0.7, 2)
+    counts.set_ylabel("rows")
+    counts.tick_params(labelbottom=False, bottom=False)
+    return tidy(counts)

@@ -13,7 +13,7 @@ import numpy as np
 
 from enkbayes.engine.arrays import to_numpy
 from enkbayes.evaluation.metrics.inputs import probabilities
-from enkbayes.evaluation.plots.style import INK, Vector, require_matplotlib
+from enkbayes.evaluation.plots.style import INK, PALE, Vector, require_matplotlib
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -38,6 +38,23 @@ def grid(centre: Vector, reach: float, points: int = 200) -> tuple[Vector, Vecto
     x, y = (np.linspace(c - reach, c + reach, points) for c in centre)
     at = np.stack(np.meshgrid(x, y), axis=-1).reshape(-1, 2)
     return at, np.array([x[0], x[-1], y[0], y[-1]])
+
+
+def data_grid(points: Any, *, zoom: float = 1.0, resolution: int = 200) -> tuple[Vector, Vector]:
+    """Return the points (resolution^2, 2) of a square grid around data (n, 2), and its edges (x0, x1, y0, y1).
+
+    At zoom 1 the data fill the square but for a small margin; at zoom z the square is z times as wide.
+
+    >>> at, edges = data_grid([[0.0, 0.0], [2.0, 0.0]], zoom=10.0, resolution=3)
+    >>> at.shape, edges.tolist()
+    ((9, 2), [-10.5, 12.5, -11.5, 11.5])
+    """
+    x = np.asarray(to_numpy(points), dtype=np.float64)
+    if x.ndim != 2 or x.shape[1] != 2 or len(x) == 0:
+        raise ValueError(f"points have shape {x.shape}; expected (n, 2), because maps show two dimensions")
+    centre = (x.min(axis=0) + x.max(axis=0)) / 2
+    reach = 1.15 * (float(np.max(x.max(axis=0) - centre)) or 1.0)
+    return grid(centre, zoom * reach, resolution)
 
 
 def confidence_map(ax: Axes, proba: Any, edges: Vector) -> Axes:
@@ -141,15 +158,10 @@ def data_map(ax: Axes, predict: Predict, points: Any, labels: Any, *, zoom: floa
     >>> [round(float(end), 2) for end in ax.get_xlim()]
     [-5.25, 6.25]
     """
-    points = np.asarray(to_numpy(points), dtype=np.float64)
-    if points.ndim != 2 or points.shape[1] != 2 or len(points) == 0:
-        raise ValueError(f"points have shape {points.shape}; expected (n, 2): maps are of the plane")
-    centre = (points.min(axis=0) + points.max(axis=0)) / 2
-    reach = 1.15 * (float(np.max(points.max(axis=0) - centre)) or 1.0)
-    at, edges = grid(centre, reach * zoom, resolution)
+    at, edges = data_grid(points, zoom=zoom, resolution=resolution)
     classes_scatter(confidence_map(ax, predict(at), edges), points, labels, size=max(30 / zoom, 4))
-    ax.tick_params(length=0, labelsize=9, colors="#666666")
-    return ax if zoom <= 1 else frame(ax, grid(centre, reach, 2)[1])
+    ax.tick_params(length=0, labelsize=9, colors=PALE)
+    return ax if zoom <= 1 else frame(ax, data_grid(points, resolution=2)[1])
 
 
 def confidence_figure(methods: Mapping[str, Predict], points: Any, labels: Any, zoom: float) -> Figure:

@@ -1,9 +1,9 @@
-"""One look for all pictures: a method has the same colour, line and marker wherever it is drawn.
+"""One style for all pictures: a method has the same colour, line and marker everywhere.
 
-Seven colours are those of Okabe and Ito; the others were chosen so that all stay apart in the three simulated forms of
-colour blindness, and methods with the same kind of line the most (a test measures it). Solid lines are the samplers of
-this package, the reference and its Gaussian approximation, dashed ones the paper's own versions of them, dash-dotted
-ones point estimates and ensembles of them, dotted ones other particle methods.
+Seven colours are those of Okabe and Ito. The others were chosen so that all can be distinguished in the three simulated
+forms of colour blindness, best of all those of methods with the same line style (a test measures it). Solid lines are
+the samplers of this package, the reference and its Gaussian approximation; dashed lines are the paper's own versions of
+the samplers; dash-dotted lines are point estimates and ensembles of them; dotted lines are other particle methods.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ Vector = np.ndarray[Any, Any]
 
 INK = "#222222"
 PALE = "#666666"
-KNOWN, STRANGE = "#0072B2", "#D55E00"
-"""In and out of distribution."""
+INSIDE, OUTSIDE = "#0072B2", "#D55E00"
+"""Colours for in-distribution and out-of-distribution rows."""
 
 
 @dataclass(frozen=True)
 class Look:
-    """How a method is drawn.
+    """The colour, line style and marker of a method.
 
     >>> look("hmc")
     Look(colour='#000000', line='-', marker='s')
@@ -66,7 +66,7 @@ _SPARE = tuple(
 
 
 def look(name: str) -> Look:
-    """Return how a method is drawn; a name that is not in `LOOKS` gets a look of its own, the same in every session.
+    """Return the look of a method. A name that is not in `LOOKS` gets its own look, the same in every session.
 
     >>> look("equilibrium").colour == METHOD_COLORS["equilibrium"], look("my method") == look("my method")
     (True, True)
@@ -84,19 +84,19 @@ def colour(name: str) -> str:
 
 
 def require_matplotlib() -> Any:
-    """Return matplotlib.figure, whose figures belong to no window, or say how to install it.
+    """Return matplotlib.figure, whose figures need no window; raise an ImportError with the remedy if it is missing.
 
     >>> ax = require_matplotlib().Figure().subplots()
     """
     try:
         import matplotlib.figure
     except ImportError:
-        raise ImportError("pictures need matplotlib; install it with pip install 'enkbayes[plots]'") from None
+        raise ImportError("plots require matplotlib; install it with pip install 'enkbayes[plots]'") from None
     return matplotlib.figure
 
 
 def tidy(ax: Axes) -> Axes:
-    """Remove the box around a plot and draw a faint grid behind it."""
+    """Remove the upper and right border of a plot and draw a faint grid behind it."""
     for side in ("top", "right"):
         ax.spines[side].set_visible(False)
     ax.grid(visible=True, color="#DDDDDD", linewidth=0.6)

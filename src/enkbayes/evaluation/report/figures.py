@@ -13,7 +13,7 @@ from enkbayes.core.problem import Problem
 from enkbayes.engine.arrays import to_numpy
 from enkbayes.evaluation import plots
 from enkbayes.evaluation.metrics import confidence
-from enkbayes.evaluation.plots.style import KNOWN, STRANGE, tidy
+from enkbayes.evaluation.plots.style import INSIDE, OUTSIDE, tidy
 from enkbayes.evaluation.report.page import Picture, picture
 from enkbayes.inference.importance import weighted_draws
 from enkbayes.inference.polishing import polish
@@ -26,7 +26,7 @@ SWEEPS = 20
 
 
 def reliability(proba: Vector, targets: Vector) -> Picture:
-    """Draw accuracy against confidence."""
+    """Draw the reliability diagram."""
     figure = plots.require_matplotlib().Figure(figsize=SIZE, layout="constrained")
     ax = plots.reliability_diagram(figure.subplots(), proba, targets, label="model")
     ax.legend(loc="lower right" if ax.get_xlim()[0] > 0.3 else "upper left", frameon=False, fontsize=9)
@@ -34,37 +34,37 @@ def reliability(proba: Vector, targets: Vector) -> Picture:
 
 
 def confidences(proba: Vector, targets: Vector) -> Picture:
-    """Draw how many rows have which confidence, right and wrong ones apart."""
+    """Draw histograms of the confidence of correct and of wrong predictions."""
     figure = plots.require_matplotlib().Figure(figsize=SIZE, layout="constrained")
     ax = figure.subplots()
-    top, right = confidence(proba), np.argmax(proba, axis=1) == targets
+    top, correct = confidence(proba), np.argmax(proba, axis=1) == targets
     edges = np.linspace(1 / proba.shape[1], 1, 21)
-    for rows, colour, name in ((right, KNOWN, "right"), (~right, STRANGE, "wrong")):
+    for rows, colour, name in ((correct, INSIDE, "correct"), (~correct, OUTSIDE, "wrong")):
         count = np.histogram(np.minimum(top[rows], 1), edges)[0]
         ax.stairs(count, edges, fill=True, color=colour, alpha=0.3)
         ax.stairs(count, edges, color=colour, linewidth=1.5, label=f"{name} ({int(rows.sum()):,})")
-    ax.set_yscale("log")  # a few wrong rows are seen beside many right ones
+    ax.set_yscale("log")  # so that a few wrong rows are visible beside many correct ones
     ax.set_ylim(0.7, None)
     ax.set(xlabel="confidence", ylabel="rows", xlim=(edges[0], 1))
     ax.legend(frameon=False, fontsize=9, loc="upper left")
     tidy(ax)
-    share = np.mean(top > 0.9)
-    words = f"Histogram of confidence: {100 * share:.0f} % of the rows are above 0.9; {int((~right).sum())} are wrong."
-    return picture(figure, words)
+    share, wrong = np.mean(top > 0.9), int((~correct).sum())
+    alt = f"Histogram of confidence: {100 * share:.0f} % of the rows are above 0.9; {wrong} predictions are wrong."
+    return picture(figure, alt)
 
 
 def convergence(info: Info) -> Picture | None:
-    """Draw residual and spread of the run; None where the trace is not known."""
+    """Draw residual and spread of the run; return None if the run has no trace."""
     if len(info.trace) < 2:
         return None
     steps, residual, spread = np.asarray(info.trace, dtype=np.float64).T
     figure = plots.require_matplotlib().Figure(figsize=SIZE, layout="constrained")
     plots.convergence_trace(figure.subplots(), plots.Trace(steps.astype(int), residual, spread))
-    return picture(figure, f"Residual and spread of the ensemble over {int(steps[-1])} steps of the run.")
+    return picture(figure, f"Residual and spread of the ensemble over the {int(steps[-1])} steps of the run.")
 
 
 def leading(posterior: Posterior, count: int = 6) -> list[int]:
-    """Return the parameters whose means are farthest from zero, in standard deviations.
+    """Return the parameters whose means differ most from zero, in standard deviations.
 
     >>> import enkbayes as eb
     >>> features = np.random.default_rng(0).standard_normal((80, 3))
@@ -77,10 +77,10 @@ def leading(posterior: Posterior, count: int = 6) -> list[int]:
 
 
 def marginals(problem: Problem, posterior: Posterior, trust: Trust, names: Sequence[str]) -> tuple[str, list[Picture]]:
-    """Draw the fitted Gaussian and the true posterior of the leading parameters; return what the latter rests on."""
+    """Draw fitted Gaussian and true posterior of the leading parameters; say how the true posterior was computed."""
     columns = leading(posterior)
     gaussian = replace(posterior, ensemble=posterior.fitted, before=None, gaussian=True)
-    words, draws, weights = _reference(problem, posterior, trust, columns)
+    words, draws, weights = true_posterior(problem, posterior, trust, columns)
     pictures = []
     for draw, column in zip(draws.T, columns, strict=True):
         figure = plots.require_matplotlib().Figure(figsize=SMALL, layout="constrained")
@@ -98,20 +98,26 @@ def marginals(problem: Problem, posterior: Posterior, trust: Trust, names: Seque
     return words, pictures
 
 
-def _reference(
+def true_posterior(
     problem: Problem, posterior: Posterior, trust: Trust, columns: Sequence[int]
 ) -> tuple[str, Vector, Vector | None]:
-    """Return what stands for the true posterior: polished particles of the user's, importance-weighted draws where the
-    Gaussian is close, or else particles polished for the purpose.
+    """Return a description and draws of the true posterior, with weights if they have any.
+
+    They are the user's polished particles if there are some, importance-weighted draws if the Gaussian is close, and
+    otherwise particles that are polished here.
     """
     if trust.sweeps and trust.drift < MOVING:
         return "the polished particles", to_numpy(posterior.theta)[:, columns], None
     if trust.shift < CLOSE:
         draws, log_w = weighted_draws(problem, posterior, min(trust.draws, 10_000), columns, seed=1)
-        return "the true posterior by importance weights", draws, np.exp(log_w - np.max(log_w))
+        return "the true posterior, computed by importance sampling", draws, np.exp(log_w - np.max(log_w))
     size = int(np.clip(affordable(problem) // 20, 200, 1000))
     z = np.random.default_rng(2).standard_normal((size, posterior.fitted.rank))
     start = replace(posterior.fitted, points=z)
     fresh = replace(posterior, ensemble=start, before=None, info=replace(posterior.info, sweeps=0))
     moved = polish(problem, fresh, SWEEPS)
-    return f"the true posterior by {size} particles, polished {SWEEPS} times", to_numpy(moved.theta)[:, columns], None
+    return (
+        f"the true posterior, from {size} particles polished for {SWEEPS} sweeps",
+        to_numpy(moved.theta)[:, columns],
+        None,
+    )

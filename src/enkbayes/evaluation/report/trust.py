@@ -1,4 +1,4 @@
-"""The trust report: one page that says how far to trust a classifier, and why."""
+"""The trust report: a page that says whether a fitted classifier can be trusted, and why."""
 
 from __future__ import annotations
 
@@ -13,10 +13,28 @@ from enkbayes.core.posterior import Posterior
 from enkbayes.evaluation.metrics import Scores, confidence, score
 from enkbayes.evaluation.report import figures
 from enkbayes.evaluation.report.page import Picture, render
-from enkbayes.evaluation.report.steps import TONES, figure_rows, next_steps
 
 if TYPE_CHECKING:
     from enkbayes.estimators.classifier import EnsembleClassifier
+
+
+import math
+from dataclasses import dataclass
+
+from enkbayes.inference.trust import (
+    BAD,
+    CLOSE,
+    CONVERGED,
+    EVEN,
+    FAR,
+    GOOD,
+    HEAVY,
+    MOVING,
+    SLOW,
+    UNCONVERGED,
+    USABLE,
+    Trust,
+)
 
 FOLDS = 5
 Vector = np.ndarray[Any, Any]
@@ -25,10 +43,10 @@ Vector = np.ndarray[Any, Any]
 def trust_page(
     classifier: EnsembleClassifier, X: Any, y: Any, *, title: str, feature_names: Sequence[str] | None = None
 ) -> str:
-    """Return the trust report of a classifier that was just fitted to features X (N, D) and labels y (N,), as HTML.
+    """Return the trust report on a classifier that was just fitted to features X (N, D) and labels y (N,), as HTML.
 
-    Reliability and confidence rest on cross-validated predictions, five more fits of the same kind; everything else on
-    the fit itself. The page needs no network and no other file.
+    The reliability diagram and the scores use cross-validated predictions, which need five more fits. Everything else
+    describes the fit itself. The page needs no network and no other file.
 
     Examples
     --------
@@ -53,7 +71,7 @@ def trust_page(
         trust=trust,
         tone=TONES[trust.verdict],
         sentence=_sentence,
-        rows=figure_rows(trust),
+        rows=diagnostic_rows(trust),
         basis=basis,
         scores=_tiles(scores),
         calibration=[] if proba is None else _calibration(proba, targets),
@@ -67,28 +85,28 @@ def trust_page(
 
 
 def held_out(classifier: EnsembleClassifier, X: Any, y: Vector, targets: Vector) -> tuple[Vector | None, str]:
-    """Return cross-validated probabilities (N, K), None if a class is too rare, and a sentence on their origin."""
+    """Return cross-validated probabilities (N, K), or None if a class is too rare, and a sentence about them."""
     from sklearn.base import clone
     from sklearn.model_selection import StratifiedKFold, cross_val_predict
 
     smallest = int(np.min(np.bincount(targets)))
     folds = min(FOLDS, smallest)
     if folds < 2:
-        return None, "A class has a single row, so there are no cross-validated predictions to judge confidence by."
+        return None, "A class has a single row, so cross-validation is not possible and confidence cannot be checked."
     split = StratifiedKFold(folds, shuffle=True, random_state=0)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the fit itself has said what there is to say
+        warnings.simplefilter("ignore")  # the fit itself has already warned
         model = clone(classifier).set_params(progress=False, warm_start=False)
         proba = cross_val_predict(model, X, y, cv=split, method="predict_proba")
     words = (
-        f"From {folds}-fold cross-validation: every row was predicted by a model that had not seen it. Predictions of "
-        "the rows a model was fitted to would flatter it."
+        f"From {folds}-fold cross-validation: the model that predicts a row was fitted without it. Predictions for "
+        "training rows would be too optimistic."
     )
     return np.asarray(proba), words
 
 
 def parameter_names(posterior: Posterior, feature_names: Sequence[str] | None) -> list[str]:
-    """Return a name for each of the P parameters: the feature's, with the class where there are K logits.
+    """Return a name for each of the P parameters: that of the feature and, with K logits, that of the class.
 
     >>> import enkbayes as eb
     >>> problem = eb.Problem.create(np.eye(2), [0, 1], intercept=1.0)
@@ -109,12 +127,12 @@ def parameter_names(posterior: Posterior, feature_names: Sequence[str] | None) -
 
 
 def _calibration(proba: Vector, targets: Vector) -> list[tuple[Picture, str]]:
-    deserved = (
-        "Accuracy against confidence, with 95 % intervals. On the dashed line confidence is deserved; below it "
-        "the model is too sure of itself."
+    diagram = (
+        "Accuracy against confidence, with 95 % intervals. On the dashed line the model is calibrated; below it the "
+        "model is overconfident."
     )
-    apart = "How confident the predictions are, right and wrong ones apart."
-    return [(figures.reliability(proba, targets), deserved), (figures.confidences(proba, targets), apart)]
+    histogram = "Confidence of the correct and of the wrong predictions."
+    return [(figures.reliability(proba, targets), diagram), (figures.confidences(proba, targets), histogram)]
 
 
 def _tiles(scores: Scores | None) -> dict[str, str]:
@@ -131,7 +149,7 @@ def _tiles(scores: Scores | None) -> dict[str, str]:
 
 def _run(posterior: Posterior) -> str:
     info = posterior.info
-    ended = "settled" if info.converged else "did not settle"
+    ended = "converged" if info.converged else "did not converge"
     words = f"{info.sampler.partition('(')[0]} {ended} after {info.steps} steps and {info.seconds:.2g} seconds."
     return f"{words} {_sentence(info.message)}" if info.message else words
 
@@ -143,7 +161,7 @@ def _about(classifier: EnsembleClassifier) -> str:
 
 
 def _sentence(words: str) -> str:
-    """Return words with a capital letter and a full stop."""
+    """Return text with a capital letter and a full stop."""
     return f"{words[:1].upper()}{words[1:]}{'' if words.endswith('.') else '.'}"
 
 
@@ -154,13 +172,151 @@ def _provenance(classifier: EnsembleClassifier) -> str:
     parts = [
         f"enkbayes {__version__}",
         classifier.posterior_.info.sampler,
-        "a prior of its own" if precision is None else f"prior precision {precision:.4g}",
+        "custom prior" if precision is None else f"prior precision {precision:.4g}",
         f"training data {(classifier.fingerprint_ or '')[:16]} (sha256)",
     ]
     return " · ".join(parts)
 
 
 def _precision(classifier: EnsembleClassifier) -> float | None:
-    """Return the prior's precision if it is a single number."""
+    """Return the precision of the prior if it is a single number."""
     value = classifier.prior_precision_
     return float(value) if isinstance(value, int | float) else None
+
+
+TONES = {GOOD: "good", USABLE: "usable", BAD: "bad"}
+READINGS = {"good": "good", "usable": "fair", "bad": "poor"}
+
+
+@dataclass(frozen=True)
+class Row:
+    """A diagnostic: its name, value, tone ("good", "usable", "bad", or "" for no rating) and meaning."""
+
+    name: str
+    value: str
+    tone: str
+    meaning: str
+
+    @property
+    def reading(self) -> str:
+        """The rating in one word."""
+        return READINGS.get(self.tone, "")
+
+
+@dataclass(frozen=True)
+class Step:
+    """A suggestion, and code or options that carry it out."""
+
+    text: str
+    codes: tuple[str, ...] = ()
+
+
+def diagnostic_rows(trust: Trust) -> list[Row]:
+    """Return the diagnostics of a trust report as rows of a table."""
+    rows = [_residual(trust), *_weights(trust), _size(trust)]
+    if trust.nonlinearity is not None:
+        meaning = "share of the variation of the logits over the ensemble that no linear function explains"
+        rows.append(Row("Nonlinearity", f"{trust.nonlinearity:.2f}", "", meaning))
+    if trust.sweeps:
+        late = "noise only" if trust.drift == 0 else f"{100 * trust.drift:.0f} %"
+        meaning = (
+            f"share of the increase in log posterior that came in the second half of the sweeps: {late}; converged "
+            "below 10 %"
+        )
+        rows.append(Row("Polish", f"{trust.sweeps} sweeps", _tone(trust.drift, SLOW, MOVING), meaning))
+    return rows
+
+
+def next_steps(trust: Trust, scores: Scores | None, confidence: float, precision: float | None) -> list[Step]:
+    """Return suggestions, the most useful first.
+
+    confidence : mean confidence of the predictions that were scored
+    precision : precision of the prior, None if it is not a single number
+    """
+    steps, narrower = _repairs(trust), "" if precision is None else f"{10 * precision:.3g}"
+    if trust.verdict != GOOD and trust.shift >= CLOSE and narrower:
+        text = "Collect more rows or choose a narrower prior; both bring the posterior closer to a Gaussian:"
+        steps.append(Step(text, (f"--prior-precision {narrower}",)))
+    if scores is not None:
+        gap, error = confidence - scores.accuracy, math.sqrt(max(scores.accuracy * (1 - scores.accuracy), 1e-9))
+        if gap > max(2 * error / math.sqrt(scores.rows), 0.01) and narrower:
+            text = (
+                f"Choose a narrower prior: mean confidence is {100 * gap:.0f} percentage points above accuracy, and a "
+                "narrower prior lowers it:"
+            )
+            steps.append(Step(text, (f"--prior-precision {narrower}",)))
+    steps.append(
+        Step(
+            "Score the model on held-out rows and on out-of-distribution rows:",
+            ("enkbayes evaluate MODEL TEST --target COLUMN --ood OTHER",),
+        )
+    )
+    return steps
+
+
+def _repairs(trust: Trust) -> list[Step]:
+    if trust.verdict == GOOD:
+        return [Step("Nothing needs to be fixed: use the probabilities and uncertainties as they are.")]
+    if trust.reason == UNCONVERGED:
+        return [
+            Step(
+                "Let the run converge: allow more steps, or use the mean-field sampler, which converges reliably:",
+                ("--sampler mean-field",),
+            )
+        ]
+    if trust.spanned < trust.parameters:
+        more = f"--particles {2 * trust.parameters}"
+        return [
+            Step(
+                "Use more particles than parameters, or the mean-field sampler, which needs none:",
+                (more, "--sampler mean-field"),
+            )
+        ]
+    sweeps = 2 * trust.sweeps or 20
+    polish = (f"clf.polish({sweeps})", f"enkbayes fit ... --sweeps {sweeps}")
+    return [
+        Step("Polish: move the particles from the Gaussian to the exact posterior:", polish),
+        Step("Use more particles, because polished predictions average over them:", ("--particles 1000",)),
+    ]
+
+
+def _tone(value: float, good: float, usable: float) -> str:
+    if math.isnan(value):
+        return ""
+    return "good" if value < good else "usable" if value < usable else "bad"
+
+
+def _residual(trust: Trust) -> Row:
+    if math.isnan(trust.residual):
+        return Row("Residual", "none", "", "a homotopy ends at s = 1 and has no equilibrium to converge to")
+    meaning = f"natural-gradient norm at the end of the run; converged below {CONVERGED:g}"
+    return Row("Residual", f"{trust.residual:.1e}", _tone(trust.residual, CONVERGED, CONVERGED), meaning)
+
+
+def _weights(trust: Trust) -> list[Row]:
+    if math.isnan(trust.shift):
+        return []
+    meaning = (
+        "the Gaussian is as inaccurate as one whose mean is off by this many standard deviations; close below "
+        f"{CLOSE:g}, far above {FAR:g}"
+    )
+    rows = [Row("Distance to the posterior", f"{trust.shift:.2f} sd", _tone(trust.shift, CLOSE, FAR), meaning)]
+    if not math.isnan(trust.k_hat):
+        even = trust.effective >= EVEN
+        meaning = f"tail of the importance weights (PSIS); weighted averages are reliable below {HEAVY:g}"
+        if even and trust.k_hat >= HEAVY:
+            meaning = "tail of the importance weights (PSIS); the weights are nearly equal, so their tail is noise"
+        rows.append(Row("k-hat", f"{trust.k_hat:.2f}", "good" if even else _tone(trust.k_hat, HEAVY, 1.0), meaning))
+    share = f"{trust.effective_size:,.0f} of {trust.draws:,} ({100 * trust.effective:.2g} %)"
+    meaning = (
+        "number of independent posterior draws that the draws of the Gaussian are worth; it falls with the number of "
+        "parameters"
+    )
+    return [*rows, Row("Effective sample size", share, "", meaning)]
+
+
+def _size(trust: Trust) -> Row:
+    tone = "good" if trust.spanned == trust.parameters else TONES[trust.verdict]
+    rank = "" if trust.data_rank is None else f"the features span {min(trust.data_rank, trust.parameters)} directions; "
+    meaning = f"{rank}the data determine about {trust.informed:.0f} directions; the Gaussian spans {trust.spanned}"
+    return Row("Size", f"{trust.particles:,} particles, {trust.parameters:,} parameters", tone, meaning)

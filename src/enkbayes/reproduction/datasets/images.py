@@ -1,4 +1,4 @@
-"""Images with class numbers: what the loaders return, and the cache that spares decoding an archive twice."""
+"""Images with class numbers, as the loaders return them, and a cache of decoded archives."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Vector = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, eq=False)
 class Images:
-    """Images (N, H, W, C) of bytes, C being 3 for colours and 1 for greys, and class numbers (N,)."""
+    """Images (N, H, W, C) of bytes, with C = 3 for colour and C = 1 for grey, and class numbers (N,)."""
 
     images: Vector
     labels: Vector
@@ -26,7 +26,7 @@ class Images:
         return len(self.labels)
 
     def only(self, *classes: int) -> Images:
-        """Return the images of some classes, numbered anew in the order given.
+        """Return the images of some classes, renumbered in the given order.
 
         >>> data = Images(np.zeros((4, 1, 1, 3), dtype=np.uint8), np.array([5, 3, 0, 5]))
         >>> data.only(5, 3).labels.tolist()
@@ -37,7 +37,7 @@ class Images:
 
 
 def in_colour(data: Images, side: int = 32) -> Images:
-    """Return grey images (N, H, W, 1) as colour images (N, side, side, 3): in the middle, on black.
+    """Return grey images (N, H, W, 1) as colour images (N, side, side, 3), centred on a black background.
 
     >>> grey = Images(np.full((1, 28, 28, 1), 9, dtype=np.uint8), np.array([0]))
     >>> in_colour(grey).images.shape, in_colour(grey).images[0, 1:4, 16].tolist()
@@ -45,10 +45,10 @@ def in_colour(data: Images, side: int = 32) -> Images:
     """
     count, height, width, channels = data.images.shape
     if channels != 1:
-        raise ValueError(f"the images have {channels} channels; expected 1, so there is nothing to put in colour")
+        raise ValueError(f"the images have {channels} channels; expected 1, that is, grey images")
     if max(height, width) > side:
         raise ValueError(
-            f"the images have {height} x {width} pixels; expected at most {side} x {side}: give a larger side"
+            f"the images have {height} x {width} pixels; expected at most {side} x {side}: choose a larger side"
         )
     top, left = (side - height) // 2, (side - width) // 2
     images = np.zeros((count, side, side, 3), dtype=data.images.dtype)
@@ -57,7 +57,7 @@ def in_colour(data: Images, side: int = 32) -> Images:
 
 
 def decoded_once(name: str, parts: tuple[str, ...], decode: Callable[[], tuple[Images, ...]]) -> tuple[Images, ...]:
-    """Return the parts of a data set from NAME.npz in the cache, which is made by `decode` when it is not there."""
+    """Return the parts of a data set from NAME.npz in the cache; if that is missing, call `decode` and store it."""
     path = cache_folder() / f"{name}.npz"
     if not path.exists():
         arrays: dict[str, Any] = {}
@@ -69,4 +69,4 @@ def decoded_once(name: str, parts: tuple[str, ...], decode: Callable[[], tuple[I
         with path.open("rb") as stored, np.load(stored, allow_pickle=False) as found:
             return tuple(Images(found[part], found[f"{part}_labels"]) for part in parts)
     except (ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{path} is damaged ({error}); remove it to decode the archive again") from None
+        raise ValueError(f"{path} is damaged ({error}); delete it to decode the archive again") from None

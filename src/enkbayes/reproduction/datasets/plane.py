@@ -1,10 +1,9 @@
-"""The paper's data in the plane, and the small networks whose last hidden layer gives the features of its logistic
-regression.
+"""The 2-D data sets of the paper, and the small networks whose last hidden layer computes the features.
 
-The paper's part: two classes or more in 2-D, made with scikit-learn; 20 hidden units and 50 features (50 and 50 for
-several classes), SGD with learning rate 3e-4 and momentum 0.9, 30 test points. What it leaves open is our choice: two
-moons with noise 0.2 and 70 points to train on; four blobs with 400 and 100; layers 2-20-20-50-1 with ReLU, weight decay
-5e-4, 5000 full-batch steps.
+The paper specifies two or more classes in 2-D, generated with scikit-learn; 20 hidden units and 50 features (50 and 50
+for several classes); SGD with learning rate 3e-4 and momentum 0.9; 30 test points. It leaves open what we chose: two
+moons with noise 0.2 and 70 training points; four blobs with 400 training and 100 test points; layers 2-20-20-50-1 with
+ReLU, weight decay 5e-4, 5000 full-batch steps.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ Vector = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, eq=False)
 class Plane:
-    """Points (n, 2) with class numbers (n,), to train on and to test."""
+    """Training and test points (n, 2) with class numbers (n,)."""
 
     train: Vector
     train_labels: Vector
@@ -31,7 +30,7 @@ class Plane:
 
     @classmethod
     def moons(cls, seed: int) -> Plane:
-        """Return two interleaved half circles with noise: 70 points to train on, 30 to test.
+        """Return two interleaved half circles with noise: 70 training and 30 test points.
 
         >>> Plane.moons(0).train.shape, Plane.moons(0).test.shape
         ((70, 2), (30, 2))
@@ -43,7 +42,7 @@ class Plane:
 
     @classmethod
     def blobs(cls, seed: int) -> Plane:
-        """Return four round clouds in the square from -10 to 10: 400 points to train on, 100 to test.
+        """Return four round clusters in the square from -10 to 10: 400 training and 100 test points.
 
         >>> Plane.blobs(0).train.shape, Plane.blobs(0).classes
         ((400, 2), 4)
@@ -64,7 +63,7 @@ class Plane:
 
 
 def plane_network(hidden: tuple[int, ...], outputs: int, seed: int, *, bias: bool = True) -> Any:
-    """Return an untrained network from the plane to logits; `bias` is that of the last layer.
+    """Return an untrained network from 2-D points to logits; `bias` says whether its last layer has a bias.
 
     >>> [tuple(p.shape) for p in plane_network((20, 50), 1, seed=0, bias=False).parameters()]
     [(20, 2), (20,), (50, 20), (50,), (1, 50)]
@@ -79,7 +78,7 @@ def plane_network(hidden: tuple[int, ...], outputs: int, seed: int, *, bias: boo
 
 
 def sgd(parameters: Any, learning_rate: float = 3e-4) -> Any:
-    """Return the paper's optimiser, with our weight decay."""
+    """Return the optimiser of the paper, with our weight decay."""
     import torch
 
     return torch.optim.SGD(parameters, lr=learning_rate, momentum=0.9, weight_decay=5e-4)
@@ -95,7 +94,7 @@ def train_network(
     bias: bool = True,
     learning_rate: float = 3e-4,
 ) -> Any:
-    """Return the paper's small network, trained: one logit for two classes, K for more."""
+    """Return the small network of the paper, trained. It has one logit for two classes and K logits for K > 2."""
     from torch import nn
     from torch.nn import functional
 
@@ -116,8 +115,7 @@ def train_network(
 def last_layer_features(
     data: Plane, seed: int = 0, *, steps: int = 5000, progress: Callable[[float], None] = lambda _: None
 ) -> tuple[Vector, Vector]:
-    """Return the 50 features that the network, trained on the points to train on, gives to these and to those to test
-    on.
+    """Return the 50 last-layer features of training and test points from a network trained on the training points.
 
     >>> train, test = last_layer_features(Plane.moons(0), steps=3)
     >>> train.shape, test.shape, bool(train.min() >= 0)
@@ -132,17 +130,17 @@ def last_layer_features(
 
 
 def require_torch() -> Any:
-    """Return torch, or say how to install it."""
+    """Return torch; raise an ImportError that says how to install it if it is missing."""
     try:
         import torch
     except ImportError:
-        raise ImportError("the network needs torch; install it with pip install 'enkbayes[torch]'") from None
+        raise ImportError("the network requires torch; install it with pip install 'enkbayes[torch]'") from None
     return torch
 
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Let torch use one thread: for so small a network more of them only wait for each other."""
+    """Restrict torch to one thread, which is faster for networks this small."""
     torch = require_torch()
     before = torch.get_num_threads()
     torch.set_num_threads(1)
