@@ -42,7 +42,10 @@ def save(
     elif isinstance(model, Posterior):
         write(Artefact(model, preprocessing=preprocessing), path)
     else:
-        raise ValueError(f"cannot save a {type(model).__name__}; expected an EnsembleClassifier or a Posterior")
+        raise ValueError(
+            f"cannot save a {type(model).__name__}, which has no particles that a file could hold; expected an "
+            "EnsembleClassifier or a Posterior"
+        )
 
 
 def load(path: str | Path, *, likelihood: type | None = None) -> Any:

@@ -82,7 +82,7 @@ def read(path: str | Path, likelihood: type | None = None) -> Artefact:
     try:
         return decode(header, tensors, likelihood)
     except (ValueError, TypeError, KeyError) as error:
-        raise ValueError(f"{path} is not a valid model of format {KIND.format}: {error}") from None
+        raise ValueError(f"{path} cannot be loaded: {error}") from None
 
 
 def encode(artefact: Artefact) -> tuple[Header, Tensors]:
@@ -158,7 +158,7 @@ def _foreign(likelihood: Any) -> dict[str, type]:
     kind = type(likelihood)
     if kind in TYPES.values():
         return {}
-    if not is_dataclass(kind):
+    if "__dataclass_fields__" not in vars(kind):  # a subclass of a dataclass may have settings that are not fields
         raise ValueError(
             f"the likelihood {kind.__qualname__} is not a dataclass, so its settings are not known and it cannot be "
             "stored; decorate the class with @dataclass(frozen=True)"

@@ -13,6 +13,7 @@ import numpy as np
 from enkbayes.core.complement import Complement, Frame
 from enkbayes.core.ensemble import AffineEnsemble
 from enkbayes.core.likelihoods import Bernoulli, Categorical, Normal
+from enkbayes.core.likelihoods.probit import ProbitBernoulli, ProbitCategorical
 from enkbayes.core.linear_map import LinearMap
 from enkbayes.core.moments import Moments
 from enkbayes.core.posterior import Info
@@ -23,11 +24,13 @@ from enkbayes.inference.trust import Trust
 from enkbayes.samplers import BY_NAME, State, equilibrium, mean_field
 from enkbayes.solvers import curvature, newton, relaxation, structured
 
-LIKELIHOODS: dict[str, type] = {kind.__name__: kind for kind in (Bernoulli, Categorical, Normal)}
-SAMPLERS: dict[str, type] = {kind.__name__: kind for kind in BY_NAME.values()}
 TYPES: dict[str, type] = {
-    **LIKELIHOODS,
-    **SAMPLERS,
+    "Bernoulli": Bernoulli,
+    "Categorical": Categorical,
+    "Normal": Normal,
+    "ProbitBernoulli": ProbitBernoulli,
+    "ProbitCategorical": ProbitCategorical,
+    **{kind.__name__: kind for kind in BY_NAME.values()},  # the samplers
     "AffineEnsemble": AffineEnsemble,
     "Complement": Complement,
     "Frame": Frame,

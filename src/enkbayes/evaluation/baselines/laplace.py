@@ -10,16 +10,15 @@ Hessian is exact and full, for one logit and for K; the prior is the problem's. 
 
 from __future__ import annotations
 
-import math
 import time
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from enkbayes.core.ensemble import AffineEnsemble
 from enkbayes.core.gaussian import standard_points
 from enkbayes.core.likelihoods import Bernoulli, Categorical, Likelihood
+from enkbayes.core.likelihoods.probit import ProbitBernoulli, ProbitCategorical
 from enkbayes.core.posterior import Posterior
 from enkbayes.core.problem import Problem
 from enkbayes.engine.arrays import Array, like, namespace
@@ -97,23 +96,6 @@ def laplace_ensemble(problem: Problem, theta: Array, particles: int, seed: int) 
     points = standard_points(particles, problem.dim, np.random.default_rng((seed, 0)))
     here = AffineEnsemble(theta, problem.prior.dense_root, like(points, theta))
     return here.transform(whitened_moments(problem, theta), gain=namespace(theta).zeros_like, scale=lambda w: w**-0.5)
-
-
-class _Probit:
-    """MacKay's rule in place of the exact average over Gaussian logits."""
-
-    def predictive(self: Any, mean_logits: Array, V: Array) -> Array:
-        """Return the class probabilities (n, K) of the logits m / sqrt(1 + pi v / 8)."""
-        xp = namespace(V)
-        return self.probabilities(mean_logits / xp.sqrt(1 + math.pi / 8 * xp.sum(V * V, axis=-1)))
-
-
-class ProbitBernoulli(_Probit, Bernoulli):
-    """`Bernoulli` with the probit predictive."""
-
-
-class ProbitCategorical(_Probit, Categorical):
-    """`Categorical` with the probit predictive."""
 
 
 def with_probit(likelihood: Likelihood) -> Likelihood:
