@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 from enkbayes.evaluation.baselines.deep_ensemble import DeepEnsemble  # noqa: E402
-from enkbayes.nets import BayesianHead, BayesianNetwork, Strangeness as OODScore  # noqa: E402
+from enkbayes.nets import BayesianHead, BayesianNetwork, OODScore  # noqa: E402
 from enkbayes.nets.training.images import ImageTraining, train_on_images  # noqa: E402
 
 FOLDER = Path(__file__).parent / "nets_v1"

@@ -1,4 +1,4 @@
-"""Strangeness: leverage of the layers' inputs, entropy of the predictive, and the scale that known rows set."""
+"""The out-of-distribution score: leverage of the layers' inputs, predictive entropy, and the scale of both."""
 
 import copy
 
@@ -7,8 +7,7 @@ import pytest
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
-from enkbayes.nets import BayesianHead, BayesianNetwork, Strangeness  # noqa: E402
-from enkbayes.nets import ood_score as strangeness  # noqa: E402
+from enkbayes.nets import BayesianHead, BayesianNetwork, OODScore  # noqa: E402
 from enkbayes.nets.ood_score import normal_score  # noqa: E402
 
 
@@ -34,7 +33,7 @@ def whole(outputs=3, **options):
 
 def score(posterior, x, y=None, **options):
     y = torch.zeros(len(x)) if y is None else y
-    return Strangeness.fit(posterior, [(x[::2], y[::2]), (x[1::2], y[1::2])], progress=False, **options)
+    return OODScore.fit(posterior, [(x[::2], y[::2]), (x[1::2], y[1::2])], progress=False, **options)
 
 
 def hooks(module):
@@ -42,21 +41,20 @@ def hooks(module):
 
 
 @pytest.mark.parametrize("make", [head, whole])
-def test_leverage_of_the_training_rows_is_one_on_average(make, monkeypatch):
+def test_leverage_of_the_training_rows_is_one_on_average(make):
     x, _ = data()
     averages = score(make(), x).leverage(x).mean(dim=0)
     assert averages.shape == (3,)  # the last layer's inputs too, though the head has a Tap in its place
-    assert torch.all((averages > 0.85) & (averages < 1))  # the ridge takes some off
-    monkeypatch.setattr(strangeness, "RIDGE", 0.0)
-    exact = score(make(), x).leverage(x).mean(dim=0)  # tr(A^{-1} mean a a') / dim a
+    assert torch.all((averages > 0.85) & (averages < 1))  # the ridge lowers them a little
+    exact = score(make(), x, ridge=0.0).leverage(x).mean(dim=0)  # tr(A^{-1} mean a a') / dim a
     torch.testing.assert_close(exact, torch.ones(3).double(), rtol=0, atol=1e-8)
 
 
-def literal(known, new):
+def literal(train, new, ridge=1e-3):
     """a' (A + ridge)^{-1} a / dim a, for inputs (n, d) of one layer, row by row."""
-    known, new = (torch.cat([a.double(), torch.ones(len(a), 1).double()], dim=1) for a in (known, new))
-    A = sum(torch.outer(a, a) for a in known) / len(known)
-    A = A + strangeness.RIDGE * torch.trace(A) / len(A) * torch.eye(len(A)).double()
+    train, new = (torch.cat([a.double(), torch.ones(len(a), 1).double()], dim=1) for a in (train, new))
+    A = sum(torch.outer(a, a) for a in train) / len(train)
+    A = A + ridge * torch.trace(A) / len(A) * torch.eye(len(A)).double()
     return torch.stack([a @ torch.linalg.solve(A, a) / len(a) for a in new])
 
 
@@ -89,7 +87,7 @@ def test_leverage_of_convolutions_and_of_linear_layers_at_positions_by_hand():
 
 @pytest.mark.parametrize("make", [head, whole])
 @pytest.mark.parametrize("outputs", [1, 2, 3])
-def test_far_inputs_are_stranger_for_heads_and_networks(make, outputs):
+def test_distant_inputs_score_higher_for_heads_and_networks(make, outputs):
     x, _ = data()
     found = score(make(outputs), x)
     new = data(100, seed=2)[0]
@@ -100,11 +98,11 @@ def test_far_inputs_are_stranger_for_heads_and_networks(make, outputs):
     assert found(10 * new).median() > found(new).quantile(0.95)
 
 
-def test_known_rows_set_the_scale():
+def test_calibration_rows_set_the_scale():
     x, _ = data()
     known = data(300, seed=3)[0]
     found = score(head(), x, calibration=[(known, torch.zeros(300))])
-    leverage, entropy = found._parts(known)
+    leverage, entropy = found.parts(known)
     first = normal_score(leverage, found.known_leverage, tails=True)
     second = normal_score(entropy, found.known_entropy)
     for part in (first, second):
@@ -115,14 +113,13 @@ def test_known_rows_set_the_scale():
     assert abs(correlation) < 0.7
     assert abs(float(found(known).var()) - (1 + 1 / 16 + correlation / 2)) < 0.05
     own = score(head(), x)
-    assert own(known).mean() > 0 > own(x).mean() - 1e-2  # new rows look stranger than those of the training
+    assert own(known).mean() > 0 > own(x).mean() - 1e-2  # new rows score higher than training rows
 
 
-def test_of_many_known_rows_some_stand_for_all(monkeypatch):
+def test_quantiles_represent_many_reference_rows():
     x, _ = data()
     every = score(head(), x)
-    monkeypatch.setattr(strangeness, "KNOWN", 50)
-    some = score(head(), x)
+    some = score(head(), x, references=50)
     assert len(every.known_entropy) == 200
     assert len(some.known_entropy) == len(some.known_leverage) == 50
     assert (some(x) - every(x)).abs().mean() < 0.1
@@ -144,20 +141,20 @@ def test_inputs_in_a_dict():
     batch = {"both": {"left": x[:, :1], "right": x[:, 1:]}, "class": y}
     places = {"inputs": "both", "labels": "class", "progress": False}
     posterior = BayesianHead.fit(Named(), [batch], particles=20, **places)
-    found = Strangeness.fit(posterior, [batch], **places)
+    found = OODScore.fit(posterior, [batch], **places)
     assert found(left=x[:, :1], right=x[:, 1:]).shape == (200,)
     torch.testing.assert_close(found(left=x[:, :1], right=x[:, 1:]), found(x[:, :1], x[:, 1:]))
     assert found.leverage(**batch["both"]).shape == (200, 2)
 
 
 @pytest.mark.parametrize("make", [head, whole])
-def test_state_dict_of_another_number_of_known_rows(make, tmp_path):
+def test_state_dict_with_another_number_of_reference_rows(make, tmp_path):
     x, _ = data()
     found = score(make(), x, calibration=[(data(90, seed=4)[0], torch.zeros(90))])
     other = score(make(seed=1), 3 * x)
     assert not torch.allclose(other(x), found(x))
-    torch.save(found.state_dict(), tmp_path / "strangeness.pt")
-    other.load_state_dict(torch.load(tmp_path / "strangeness.pt", weights_only=True))
+    torch.save(found.state_dict(), tmp_path / "score.pt")
+    other.load_state_dict(torch.load(tmp_path / "score.pt", weights_only=True))
     assert len(other.known_leverage) == 90
     torch.testing.assert_close(other(x), found(x), rtol=0, atol=0)
 
@@ -168,7 +165,7 @@ def test_cast_and_modes():
     single, double = copy.deepcopy(found).float()(x), copy.deepcopy(found).double()(x.double())
     assert (single.dtype, double.dtype) == (torch.float32, torch.float64)
     for cast in (single, double):
-        assert (cast - found(x)).abs().mean() < 0.03  # a rank among known rows may move by one
+        assert (cast - found(x)).abs().mean() < 0.03  # a rank among the reference rows may move by one
     before = found(x)
     assert torch.equal(found.train()(x), before)
     assert not found(x).requires_grad
@@ -206,9 +203,9 @@ class Plain(nn.Module):
 
 
 @pytest.mark.parametrize("model", [Plain, Uncalled])
-def test_a_network_without_layers_is_told_so(model):
+def test_a_network_without_layers_is_an_error(model):
     x, y = data()
     torch.manual_seed(0)
     posterior = BayesianNetwork.fit(model(), [(x, y)], rank=2, particles=10, progress=False)
-    with pytest.raises(ValueError, match="the network has no Linear or convolution, whose inputs would tell strange"):
+    with pytest.raises(ValueError, match="the network calls no Linear or convolution layer; expected at least one"):
         score(posterior, x)

@@ -1,5 +1,5 @@
-"""PyTorch: posteriors for the last layer or for the weights of a trained network. Everything that imports torch is
-here.
+"""PyTorch: posteriors for the last layer or for all weights of a trained network, and a score of out-of-distribution
+inputs. No other subpackage imports torch.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ except ImportError:
 
 from enkbayes.nets.head import BayesianHead
 from enkbayes.nets.network import BayesianNetwork
-from enkbayes.nets.ood_score import Strangeness
+from enkbayes.nets.ood_score import OODScore
 from enkbayes.nets.probes import Probes
 
-__all__ = ["BayesianHead", "BayesianNetwork", "Probes", "Strangeness"]
+__all__ = ["BayesianHead", "BayesianNetwork", "OODScore", "Probes"]

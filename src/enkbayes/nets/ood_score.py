@@ -1,27 +1,29 @@
-"""How strange an input is to a trained network: what its layers have not seen, and what its posterior is unsure of.
+"""A score of how far an input lies outside the distribution of a network's training data.
 
-Give the weights of every layer a posterior by the Kronecker-factored Gauss-Newton matrix: those of a layer with inputs
-a have the covariance A^{-1} x G^{-1}, A = mean of a a' over the training rows (Martens and Grosse 2015; Ritter et al.
-2018). So the variance of what the layer puts out for a new input is
+The Kronecker-factored Gauss-Newton matrix gives the weights of every layer a posterior. The weights of a layer with
+inputs a have the covariance A^{-1} x G^{-1}, where A is the mean of a a' over the training rows (Martens and Grosse
+2015; Ritter et al. 2018). For a new input, the variance of the layer's output is therefore
 
     leverage(a) = a' A^{-1} a / dim a,    a = (inputs averaged over positions, 1),
 
-times a factor that does not depend on the input. It is 1 on average over the training rows and grows without bound away
-from them, at every depth, where the variance of the logits alone may fall because strange features are short. The mean
-of log leverage over the layers is one number; the entropy of the predictive is another, which tells inputs between the
-classes. Each is put on the scale of a standard normal number by rows that the network knows, and
+times a factor that does not depend on the input. The leverage averages 1 over the training rows and grows without
+bound away from them, at every depth. The variance of the logits alone may fall there, because the features of
+out-of-distribution inputs are often short. The score adds the mean log leverage over the layers and the entropy of the
+predictive distribution, which is large for inputs between the classes. In-distribution rows put both on the scale of a
+standard normal variable:
 
-    strangeness = normal score of log leverage + normal score of entropy / 4.
+    score = normal score of log leverage + (normal score of entropy) / 4.
 
-Leverage leads, for confidence may point the wrong way: shifted rows are often far from the boundary between the classes
-and look known to the entropy. The weight was chosen on tasks of its own (`benchmarks/useful_scores.py`).
+Leverage has the larger weight because confidence can be misleading: rows from a shifted distribution often lie far
+from the boundary between the classes, where the entropy is low. The weight was chosen on separate tasks
+(`benchmarks/useful_scores.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import nn
@@ -31,35 +33,38 @@ from enkbayes.nets.layers import Tap
 from enkbayes.nets.loaders import Place, Reader, call, device_of, shown
 from enkbayes.nets.posterior_module import PosteriorModule
 
-UNSURE = 0.25  # weight of the entropy
-RIDGE = 1e-3  # of the mean eigenvalue of A, added to all
-KNOWN = 2000  # rows at most that a score is compared with
-LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, Tap)
+REFERENCES = ("known_leverage", "known_entropy")  # keys of state dicts, which outlive versions
 
 
-class Strangeness(nn.Module):  # type: ignore[misc]
-    """A score (n,) of inputs, larger for stranger ones: about standard normal for known inputs. Made by `fit`.
+class OODScore(nn.Module):  # type: ignore[misc]
+    """A score (n,) of inputs: larger for inputs unlike the training data, about standard normal for inputs like them.
+
+    Create one with `fit`.
 
     Examples
     --------
-    >>> from enkbayes.nets import BayesianHead
-    >>> torch.manual_seed(0)  # doctest: +ELLIPSIS
-    <torch._C.Generator object at ...>
+    >>> from enkbayes.nets import BayesianNetwork
+    >>> _ = torch.manual_seed(0)
     >>> x = torch.randn(80, 2)
-    >>> loader = [(x, (x[:, 0] > 0).long())]
-    >>> model = nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 2))
-    >>> strangeness = Strangeness.fit(BayesianHead.fit(model, loader, progress=False), loader, progress=False)
-    >>> bool(strangeness(20 * x).median() > strangeness(x).quantile(0.9))
+    >>> loader = [(x, (x[:, 0] > 0).float())]
+    >>> model = nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 1))
+    >>> network = BayesianNetwork.fit(model, loader, rank=2, particles=10, progress=False)
+    >>> score = OODScore.fit(network, loader, progress=False)
+    >>> bool(score(20 * x).median() > score(x).quantile(0.9))
     True
     """
 
-    def __init__(self, posterior: PosteriorModule, places: tuple[str, ...], factors: list[torch.Tensor]) -> None:
+    entropy_weight: ClassVar[float] = 0.25
+    known_leverage: torch.Tensor
+    known_entropy: torch.Tensor
+
+    def __init__(self, posterior: PosteriorModule, layers: tuple[str, ...], factors: list[torch.Tensor]) -> None:
         super().__init__()
-        self.posterior, self.places = posterior, places
+        self.posterior, self.layers = posterior, layers
         for i, factor in enumerate(factors):
             self.register_buffer(f"factor_{i}", factor)
-        self.register_buffer("known_leverage", torch.zeros(0))
-        self.register_buffer("known_entropy", torch.zeros(0))
+        for name in REFERENCES:
+            self.register_buffer(name, torch.zeros(0))
         self.eval()
 
     @classmethod
@@ -71,136 +76,150 @@ class Strangeness(nn.Module):  # type: ignore[misc]
         calibration: Iterable[Any] | None = None,
         inputs: Place = None,
         labels: Place = None,
+        ridge: float = 1e-3,
+        references: int = 2000,
         progress: bool = True,
     ) -> Self:
-        """Read the training data once, and return the score.
+        """Read the training data once and return the score.
 
         Parameters
         ----------
         posterior : BayesianHead or BayesianNetwork
-            A fitted one; its predictive gives the entropy, its network the inputs of the layers.
+            A fitted one. Its predictive distribution gives the entropy, its network the inputs of the layers.
         loader : iterable of batches
             The training data, as for `BayesianHead.fit`.
         calibration : iterable of batches, optional
-            Known rows that the network was not trained on, which set the scale of both parts. Default: the training
-            data, to which new rows look a little stranger than they are.
+            In-distribution rows that the network was not trained on. They set the scale of both parts of the score.
+            Default: the training data; new in-distribution rows then score slightly too high.
         inputs, labels : str, int or function of a batch, optional
             As for `BayesianHead.fit`.
+        ridge : float
+            Added to every eigenvalue of A, as a fraction of their mean. It bounds the leverage in directions that the
+            training rows do not reach.
+        references : int
+            Maximum number of in-distribution rows to store. A larger set is represented by evenly spaced quantiles.
         progress : bool
             Show progress bars.
         """
         reader = Reader(inputs, labels, device_of(posterior))
-        names = tuple(name for name, module in posterior.body.named_modules() if isinstance(module, LAYERS))
+        kinds = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, Tap)
+        names = [name for name, module in posterior.body.named_modules() if isinstance(module, kinds)]
         sums: dict[str, torch.Tensor] = {}
-        count, kept = 0, []
+        count, batches = 0, []
         with torch.no_grad():
             for x, y in map(reader, shown(loader, "Layers", enabled=progress)):
-                seen = _inputs(posterior.body, names, x)
-                sums = {name: sums.get(name, 0.0) + a.T @ a for name, a in seen.items()}
+                found = _layer_inputs(posterior.body, names, x)
+                sums = {name: sums.get(name, 0.0) + a.T @ a for name, a in found.items()}
                 count += len(y)
-                kept += [] if calibration is not None else [x]
-            places = tuple(sums)
-            if not places:
-                raise ValueError("the network has no Linear or convolution, whose inputs would tell strange rows")
-            found = cls(posterior, places, [_factor(sums[name] / count) for name in places])
+                if calibration is None:
+                    batches.append(x)
+            if not sums:
+                raise ValueError(
+                    "the network calls no Linear or convolution layer; expected at least one, because the score is "
+                    "computed from the inputs of such layers"
+                )
+            score = cls(posterior, tuple(sums), [_factor(total / count, ridge) for total in sums.values()])
             if calibration is not None:
-                kept = [reader(batch)[0] for batch in shown(calibration, "Calibration", enabled=progress)]
-            found._compare(kept)
-        return found
+                batches = [reader(batch)[0] for batch in shown(calibration, "Calibration", enabled=progress)]
+            score._set_references(batches, references)
+        return score
 
     def whitened(self, *args: Any, **kwargs: Any) -> list[torch.Tensor]:
-        """Return what inputs become at each of the L layers, (n, d + 1) each: averaged over positions, a 1 at the end,
-        with second moments I on average over the training rows.
+        """Return the inputs of each of the L layers, (n, d + 1) each: averaged over positions, with a 1 at the end, and
+        transformed so that their second moments over the training rows are I.
         """
         with torch.no_grad():
-            seen = _inputs(self.posterior.body, self.places, args, kwargs)
-            factors = [getattr(self, f"factor_{i}") for i in range(len(self.places))]
-            return [seen[name].to(f.dtype) @ f for name, f in zip(self.places, factors, strict=True)]
+            found = _layer_inputs(self.posterior.body, self.layers, args, kwargs)
+            factors = [getattr(self, f"factor_{i}") for i in range(len(self.layers))]
+            return [found[name].to(f.dtype) @ f for name, f in zip(self.layers, factors, strict=True)]
 
     def leverage(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         """Return the leverages (n, L) of inputs at the L layers."""
         return torch.stack([(a**2).mean(dim=1) for a in self.whitened(*args, **kwargs)], dim=1)
 
-    def forward(self, *args: Any, **kwargs: Any) -> torch.Tensor:
-        """Return the strangeness (n,) of inputs."""
-        leverage, entropy = (part.to(self.known_entropy.dtype) for part in self._parts(*args, **kwargs))
-        return self.score(leverage, entropy)
-
-    def score(self, leverage: torch.Tensor, entropy: torch.Tensor) -> torch.Tensor:
-        """Return the strangeness (n,) of mean log leverages and entropies, (n,) each."""
-        unsure = normal_score(entropy, self.known_entropy)
-        return normal_score(leverage, self.known_leverage, tails=True) + UNSURE * unsure
-
-    def _parts(self, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return mean log leverage and entropy of inputs, (n,) each."""
+    def parts(self, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the mean log leverage and the entropy of inputs, (n,) each."""
         with torch.no_grad():
             proba = self.posterior(*args, **kwargs)
         return self.leverage(*args, **kwargs).log().mean(dim=1), entropy(proba.double())
 
-    def _compare(self, batches: list[Any]) -> None:
-        """Remember both parts of known rows, some of them if there are many."""
-        parts = [call(self._parts, x) for x in batches]
-        for name, values in zip(("known_leverage", "known_entropy"), zip(*parts, strict=True), strict=True):
+    def forward(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+        """Return the score (n,) of inputs."""
+        return self.score(*(part.to(self.known_entropy.dtype) for part in self.parts(*args, **kwargs)))
+
+    def score(self, leverage: torch.Tensor, entropy: torch.Tensor) -> torch.Tensor:
+        """Return the score (n,) of mean log leverages and entropies, (n,) each."""
+        unsure = normal_score(entropy, self.known_entropy)
+        return normal_score(leverage, self.known_leverage, tails=True) + self.entropy_weight * unsure
+
+    def _set_references(self, batches: list[Any], most: int) -> None:
+        """Store both parts of in-distribution rows, `most` quantiles of each if there are more rows."""
+        parts = zip(*(call(self.parts, x) for x in batches), strict=True)
+        for name, values in zip(REFERENCES, parts, strict=True):
             ordered = torch.cat(values).sort().values
-            places = torch.linspace(0, len(ordered) - 1, min(KNOWN, len(ordered)), dtype=torch.float64)
+            places = torch.linspace(0, len(ordered) - 1, min(most, len(ordered)), dtype=torch.float64)
             setattr(self, name, ordered[places.round().long().to(ordered.device)])
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        """Take the number of known rows from the state."""
-        for name in ("known_leverage", "known_entropy"):
+        """Take the number of reference rows from the state."""
+        for name in REFERENCES:
             stored = state_dict.get(prefix + name)
             if stored is not None and stored.ndim == 1:
                 setattr(self, name, getattr(self, name).new_empty(stored.shape))
         super()._load_from_state_dict(state_dict, prefix, *args)
 
 
-def normal_score(values: torch.Tensor, known: torch.Tensor, *, tails: bool = False) -> torch.Tensor:
-    """Return values (n,) on the scale of a standard normal number: the quantile of their rank among known ones (m,).
+def normal_score(values: torch.Tensor, reference: torch.Tensor, *, tails: bool = False) -> torch.Tensor:
+    """Return values (n,) on the scale of a standard normal variable: the normal quantile of their rank among sorted
+    reference values (m,).
 
-    With `tails` by mean and standard deviation of the known ones instead, which goes on beyond the largest of them.
+    With `tails`, standardise by the mean and standard deviation of the reference values instead. That scale
+    extends beyond the largest of them.
 
-    >>> known = torch.arange(9.0)
-    >>> normal_score(torch.tensor([3.5]), known), normal_score(torch.tensor([4.0]), known, tails=True)
+    >>> reference = torch.arange(9.0)
+    >>> normal_score(torch.tensor([3.5]), reference), normal_score(torch.tensor([4.0]), reference, tails=True)
     (tensor([-0.1257]), tensor([0.]))
     """
     if tails:
-        return (values - known.mean()) / known.std(unbiased=False).clamp_min(torch.finfo(known.dtype).tiny)
-    rank = (torch.searchsorted(known, values, right=False) + torch.searchsorted(known, values, right=True)) / 2
-    return torch.special.ndtri((rank + 0.5) / (len(known) + 1))
+        scale = reference.std(unbiased=False).clamp_min(torch.finfo(reference.dtype).tiny)
+        return (values - reference.mean()) / scale
+    below, up_to = (torch.searchsorted(reference, values, right=right) for right in (False, True))
+    return torch.special.ndtri(((below + up_to) / 2 + 0.5) / (len(reference) + 1))
 
 
-def _factor(second: torch.Tensor) -> torch.Tensor:
-    """Return F with F F' = (A + ridge)^{-1}, for A (d, d)."""
-    ridge = RIDGE * torch.trace(second) / len(second)
-    lower = torch.linalg.cholesky(second + ridge * torch.eye(len(second), dtype=second.dtype, device=second.device))
+def _factor(second: torch.Tensor, ridge: float) -> torch.Tensor:
+    """Return F with F F' = (A + ridge mean(eigenvalues of A) I)^{-1}, for A (d, d)."""
+    eye = torch.eye(len(second), dtype=second.dtype, device=second.device)
+    lower = torch.linalg.cholesky(second + ridge * torch.trace(second) / len(second) * eye)
     return torch.linalg.inv(lower).T
 
 
-def _inputs(
+def _layer_inputs(
     body: nn.Module, names: Iterable[str], x: Any, keywords: dict[str, Any] | None = None
 ) -> dict[str, torch.Tensor]:
-    """Return the inputs of some layers, averaged over positions and with a 1 at the end, (n, d + 1) each."""
-    with _watched(body, names) as seen:
+    """Return the inputs of the named layers, averaged over positions and with a 1 at the end, (n, d + 1) each."""
+    with _recording(body, names) as recorded:
         call(body, x) if keywords is None else body(*x, **keywords)
-    return {name: torch.cat([a, torch.ones_like(a[:, :1])], dim=1) for name, a in seen.items()}
+    return {name: torch.cat([a, torch.ones_like(a[:, :1])], dim=1) for name, a in recorded.items()}
 
 
 @contextmanager
-def _watched(body: nn.Module, names: Iterable[str]) -> Iterator[dict[str, torch.Tensor]]:
-    """Note the inputs of modules, averaged over positions, (n, d), while the body runs."""
-    seen: dict[str, torch.Tensor] = {}
+def _recording(body: nn.Module, names: Iterable[str]) -> Iterator[dict[str, torch.Tensor]]:
+    """Record the inputs of modules, averaged over positions, (n, d), while the body runs."""
+    recorded: dict[str, torch.Tensor] = {}
     wanted = set(names)
 
-    def note(name: str) -> Any:
+    def hook_of(name: str) -> Any:
         def hook(module: nn.Module, arguments: tuple[Any, ...]) -> None:
-            if arguments and isinstance(arguments[0], torch.Tensor) and name not in seen:
-                seen[name] = _averaged(arguments[0].detach(), channels_last=isinstance(module, nn.Linear | Tap))
+            if arguments and isinstance(arguments[0], torch.Tensor) and name not in recorded:
+                channels_last = isinstance(module, nn.Linear | Tap)
+                recorded[name] = _averaged(arguments[0].detach(), channels_last=channels_last)
 
         return hook
 
-    handles = [m.register_forward_pre_hook(note(n)) for n, m in body.named_modules() if n in wanted]
+    handles = [m.register_forward_pre_hook(hook_of(n)) for n, m in body.named_modules() if n in wanted]
     try:
-        yield seen
+        yield recorded
     finally:
         for handle in handles:
             handle.remove()
