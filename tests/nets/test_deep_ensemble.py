@@ -87,15 +87,15 @@ def test_at_once_and_one_by_one_are_the_same_training(outputs):
         replace(QUICK, vectorise=way).fit_network(lambda: small_network(4, (8, 8), outputs), x, y, **options)
         for way in (True, False)
     ]
-    at_once, one_by_one = (committee.sample_proba(x) for committee in proba)
+    at_once, one_by_one = (ensemble.sample_proba(x) for ensemble in proba)
     assert at_once.shape == (3, 150, max(outputs, 2))
     np.testing.assert_allclose(at_once, one_by_one, atol=1e-5)
     np.testing.assert_allclose(at_once.sum(-1), 1)
 
 
 def test_members_differ_by_their_start_and_by_their_order(trained):
-    x, y, committee = trained
-    proba = committee.sample_proba(x)[..., 1]
+    x, y, ensemble = trained
+    proba = ensemble.sample_proba(x)[..., 1]
     gaps = [np.abs(a - b).max() for i, a in enumerate(proba) for b in proba[:i]]
     assert min(gaps) > 1e-3
 
@@ -121,15 +121,15 @@ def test_the_same_seed_gives_the_same_members_and_leaves_torch_alone():
 
 
 def test_two_moons_are_told_apart_and_members_disagree_far_away(trained):
-    committee = trained[2]
+    ensemble = trained[2]
     fresh, truth = moons(seed=1)
-    assert np.mean(committee.predict_proba(fresh).argmax(1) == truth) > 0.93
+    assert np.mean(ensemble.predict_proba(fresh).argmax(1) == truth) > 0.93
     angle = np.linspace(0, 2 * np.pi, 200, endpoint=False)
     far = 20 * np.stack([np.cos(angle), np.sin(angle)], axis=1)
-    together = committee.predict_uncertainty(far).total.mean()
-    alone = [eb.Uncertainty.of_members(p[None]).total.mean() for p in committee.sample_proba(far)]
+    together = ensemble.predict_uncertainty(far).total.mean()
+    alone = [eb.Uncertainty.of_members(p[None]).total.mean() for p in ensemble.sample_proba(far)]
     assert together > 1.5 * max(alone)
-    single = replace(committee, networks=committee.networks[:1]).predict_uncertainty(far)
+    single = replace(ensemble, networks=ensemble.networks[:1]).predict_uncertainty(far)
     np.testing.assert_allclose(single.epistemic, 0, atol=1e-12)
 
 
@@ -139,15 +139,15 @@ def test_as_a_method_it_takes_the_prior_of_the_problem():
 
     def sure(precision):
         problem = eb.Problem.create(x, y, weight_prior(4, 3, precision), intercept=100.0)
-        committee = replace(QUICK, steps=120).fit(problem)
-        return np.mean(committee.predict_uncertainty(x).confidence), committee
+        ensemble = replace(QUICK, steps=120).fit(problem)
+        return np.mean(ensemble.predict_uncertainty(x).confidence), ensemble
 
-    wide, committee = sure(0.1)
+    wide, ensemble = sure(0.1)
     narrow, _ = sure(20.0)
     assert narrow < 0.8
     assert wide > 0.9
-    assert np.mean(committee.predict_proba(x).argmax(1) == y) > 0.95
-    weight, bias, *_ = committee.networks[0].parameters()
+    assert np.mean(ensemble.predict_proba(x).argmax(1) == y) > 0.95
+    weight, bias, *_ = ensemble.networks[0].parameters()
     assert weight.shape == (50, 4)
     assert bias.shape == (50,)
 
@@ -187,12 +187,12 @@ class Normed(nn.Module):
 
 def test_batch_norm_is_trained_one_by_one(tmp_path):
     x, y = moons()
-    committee = replace(QUICK, batch_size=33).fit_network(Normed, x, y, checkpoint=tmp_path)
-    assert all(not network.training for network in committee.networks)
-    assert int(committee.networks[0].body[1].num_batches_tracked) == 2 * QUICK.steps  # clean and adversarial
-    assert np.mean(committee.predict_proba(x).argmax(1) == y) > 0.8
+    ensemble = replace(QUICK, batch_size=33).fit_network(Normed, x, y, checkpoint=tmp_path)
+    assert all(not network.training for network in ensemble.networks)
+    assert int(ensemble.networks[0].body[1].num_batches_tracked) == 2 * QUICK.steps  # clean and adversarial
+    assert np.mean(ensemble.predict_proba(x).argmax(1) == y) > 0.8
     again = replace(QUICK, batch_size=33).fit_network(Normed, x, y)
-    np.testing.assert_array_equal(again.sample_proba(x), committee.sample_proba(x))
+    np.testing.assert_array_equal(again.sample_proba(x), ensemble.sample_proba(x))
 
 
 def test_a_loader_is_as_good_as_an_array():
@@ -202,10 +202,10 @@ def test_a_loader_is_as_good_as_an_array():
     torch.manual_seed(7)
     expected = torch.rand(3)
     torch.manual_seed(7)
-    committee = replace(QUICK, steps=100).fit_network(lambda: small_network(2, (20,), 1), loader)
+    ensemble = replace(QUICK, steps=100).fit_network(lambda: small_network(2, (20,), 1), loader)
     torch.testing.assert_close(torch.rand(3), expected)
-    assert np.mean(committee.predict_proba(x).argmax(1) == y) > 0.85
-    proba = committee.sample_proba(x)
+    assert np.mean(ensemble.predict_proba(x).argmax(1) == y) > 0.85
+    proba = ensemble.sample_proba(x)
     assert np.abs(proba[0] - proba[1]).max() > 1e-3
     with pytest.raises(ValueError, match="no batches the second time"):
         QUICK.fit_network(lambda: small_network(2, (4,), 1), iter(list(loader)))
@@ -239,15 +239,15 @@ def test_training_goes_on_where_it_stopped(tmp_path):
 
 def test_answers_follow_the_library_of_the_inputs():
     x, y = moons()
-    committee = replace(QUICK, steps=5).fit_network(lambda: small_network(2, (4,), 1), x, np.where(y, "b", "a"))
-    assert committee.classes.tolist() == ["a", "b"]
+    ensemble = replace(QUICK, steps=5).fit_network(lambda: small_network(2, (4,), 1), x, np.where(y, "b", "a"))
+    assert ensemble.classes.tolist() == ["a", "b"]
     tensor = torch.as_tensor(x, dtype=torch.float32)
-    assert committee.predict_proba(tensor).dtype == torch.float32
-    np.testing.assert_allclose(committee.predict_proba(tensor), committee.predict_proba(x), atol=1e-6)
-    assert committee.predict_proba(x[:0]).shape == (0, 2)
-    u = committee.predict_uncertainty(x)
+    assert ensemble.predict_proba(tensor).dtype == torch.float32
+    np.testing.assert_allclose(ensemble.predict_proba(tensor), ensemble.predict_proba(x), atol=1e-6)
+    assert ensemble.predict_proba(x[:0]).shape == (0, 2)
+    u = ensemble.predict_uncertainty(x)
     np.testing.assert_allclose(u.total, u.aleatoric + u.epistemic)
-    np.testing.assert_array_equal(u.confidence, committee.predict_proba(x).max(1))
+    np.testing.assert_array_equal(u.confidence, ensemble.predict_proba(x).max(1))
 
 
 def test_the_paper_s_optimiser():
@@ -256,8 +256,8 @@ def test_the_paper_s_optimiser():
     def sgd(parameters):
         return torch.optim.SGD(parameters, lr=0.1, momentum=0.9)
 
-    committee = replace(QUICK, steps=100).fit_network(lambda: small_network(2, (20,), 1), x, y, optimiser=sgd)
-    assert np.mean(committee.predict_proba(x).argmax(1) == y) > 0.85
+    ensemble = replace(QUICK, steps=100).fit_network(lambda: small_network(2, (20,), 1), x, y, optimiser=sgd)
+    assert np.mean(ensemble.predict_proba(x).argmax(1) == y) > 0.85
 
 
 def test_what_is_refused():

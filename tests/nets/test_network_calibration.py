@@ -1,6 +1,7 @@
-"""What held-out rows choose for a network's posterior, thinned rows, and networks evaluated one by one."""
+"""The choice of a network's posterior by held-out rows, sampled rows, and networks evaluated one by one."""
 
 import copy
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,9 +11,9 @@ from torch import nn  # noqa: E402
 
 from enkbayes.evaluation.metrics import nll  # noqa: E402
 from enkbayes.inference.held_out import TEMPERATURE  # noqa: E402
-from enkbayes.nets import BayesianNetwork, subspace  # noqa: E402
+from enkbayes.nets import BayesianNetwork  # noqa: E402
 from enkbayes.nets.linearised import Linearised, choose  # noqa: E402
-from enkbayes.nets.rows import thinned  # noqa: E402
+from enkbayes.nets.loaders import sample_rows  # noqa: E402
 from enkbayes.nets.subspace import Network, Subspace, Weights, informed_directions  # noqa: E402
 from enkbayes.nets.training.resnet import ResNet10  # noqa: E402
 
@@ -194,7 +195,7 @@ def test_errors_are_one_clear_sentence():
         fit(model, x, y, calibration=[(x, 2 * y - 1)])
 
 
-def test_thinned_rows_stand_for_all():
+def test_sampled_rows_represent_all():
     x, y = moons(2000, seed=0)
     model = trained(x, y, steps=100)
     every, some = fit(model, x, y), fit(model, x, y, rows=1000)
@@ -208,21 +209,21 @@ def test_thinned_rows_stand_for_all():
     assert few.posterior.theta.std(dim=0).mean() > 1.15 * sds[1].mean()  # the weight counts
 
 
-def test_thinned_rows_of_tuples_and_dicts():
+def test_sampled_rows_of_tuples_and_dicts():
     x, y = torch.arange(40).reshape(20, 2), np.arange(20)
     mask = torch.ones(3)  # belongs to the batch, not to rows
     for inputs in ((x, mask), {"x": x, "mask": mask}, (x, {"x": x})):
-        rows = thinned([(inputs, y), (inputs, y + 20)], 10, seed=1)
+        rows = sample_rows([(inputs, y), (inputs, y + 20)], 10, seed=1)
         assert rows.weight == 4
         for (args, kwargs), labels in rows.pairs:
             kept = args[0] if args else kwargs["x"]
             assert kept[:, 0].tolist() == [2 * (label % 20) for label in labels]
         assert len(np.unique(np.concatenate(rows.labels))) == 10
-    assert thinned([(x, y)], 20, seed=0).weight == 1
+    assert sample_rows([(x, y)], 20, seed=0).weight == 1
 
 
 @pytest.mark.parametrize("outputs", [1, 3])
-def test_networks_one_by_one_give_what_many_at_once_give(outputs, monkeypatch):
+def test_networks_one_by_one_give_what_many_at_once_give(outputs):
     x, y = moons(60, seed=0)
     model = trained(x, y, outputs, steps=50)
     space = space_of(model, x, scale=0.7)
@@ -230,37 +231,51 @@ def test_networks_one_by_one_give_what_many_at_once_give(outputs, monkeypatch):
     theta, tangents = (torch.as_tensor(rng.standard_normal(shape)) for shape in ((5, 3), (3, 2)))
     options = {"jacobian": True, "particles": 20, "calibration": [moons(200, seed=1)]}
 
-    def results():
+    def results(vectorise):
         inputs = ((x,), {})
-        network = fit(model, x, y, **options)
+        same = replace(space, vectorise=vectorise)
+        network = fit(model, x, y, vectorise=vectorise, **options)
         return (
-            space.logits(theta, inputs),
-            space.jacobian(theta, tangents, inputs, len(x)),
+            same.logits(theta, inputs),
+            same.jacobian(theta, tangents, inputs, len(x)),
             network.directions,
             network.posterior.theta,
             network(x),
         )
 
-    assert not space.large
-    small = results()
-    monkeypatch.setattr(subspace, "LARGE", 0)
-    assert space.large
-    for one, many in zip(results(), small, strict=True):
+    for one, many in zip(results(False), results(True), strict=True):
         torch.testing.assert_close(one, many, rtol=0, atol=1e-5)
 
 
-def test_defaults_of_large_networks(monkeypatch):
+@pytest.mark.parametrize("vectorise", [True, False])
+def test_one_network_at_a_time_runs_unless_they_are_vectorised(vectorise):
+    """vmap calls the model once for a chunk of particles, with batched weights; otherwise there is a call for each."""
     x, y = moons(60, seed=0)
+    space = replace(space_of(trained(x, y, steps=5), x), vectorise=vectorise, networks=3)
+    calls = []
+    with space.network.model[0].register_forward_hook(lambda *_: calls.append(1)):
+        space.logits(torch.zeros(7, 3).double(), ((x,), {}))
+    assert len(calls) == (3 if vectorise else 7)
+
+
+def test_defaults_of_large_networks():
+    x, y = moons(60, seed=0)
+    torch.manual_seed(0)
+    wide = nn.Sequential(nn.Linear(4, 3_400), nn.Tanh(), nn.Linear(3_400, 1)).double()  # 20,401 weights
+    network = fit(wide, x, y, rank=2, particles=None)
+    assert network.posterior.theta.shape == (8, 2)  # 2 rank + 4
     model = trained(x, y, steps=50)
-    monkeypatch.setattr(subspace, "LARGE", 0)
-    network = fit(model, x, y, particles=None)
-    assert network.posterior.theta.shape == (12, 4)  # 2 rank + 4
-    assert np.isfinite(network.info.nonlinearity)  # derivative-free
-    near = fit(model, x, y, jacobian=True, particles=12)
-    assert float((network(x) - near(x)).abs().mean()) < 0.1
+    small, usual = (fit(model, x, y, particles=None, vectorise=vectorise) for vectorise in (False, None))
+    assert small.posterior.theta.shape == (12, 4)
+    assert usual.posterior.theta.shape == (100, 4)
+    assert np.isfinite(small.info.nonlinearity)
+    free, near = (fit(model, x, y, jacobian=jacobian, particles=12) for jacobian in (False, True))
+    torch.testing.assert_close(small.posterior.theta, free.posterior.theta)  # derivative-free
+    torch.testing.assert_close(usual.posterior.theta, fit(model, x, y, jacobian=True, particles=100).posterior.theta)
+    assert 1e-4 < float((small(x) - near(x)).abs().mean()) < 0.1
 
 
-def test_a_residual_network_with_batch_normalisation(monkeypatch):
+def test_a_residual_network_with_batch_normalisation():
     torch.manual_seed(0)
     model = ResNet10(outputs=3, widths=(4, 4, 4, 4))
     x = torch.randn(48, 3, 8, 8)
@@ -274,8 +289,7 @@ def test_a_residual_network_with_batch_normalisation(monkeypatch):
         optimizer.step()
     before = copy.deepcopy(model.state_dict())
     assert model.training
-    monkeypatch.setattr(subspace, "LARGE", 0)
-    network = fit(model, x[:24], y[:24], rank=3, particles=None, calibration=[(x[24:], y[24:])])
+    network = fit(model, x[:24], y[:24], rank=3, particles=None, vectorise=False, calibration=[(x[24:], y[24:])])
     assert network.posterior.theta.shape == (10, 3)
     assert model.training
     for name, value in model.state_dict().items():

@@ -1,4 +1,4 @@
-"""The front of a network is run once for each batch of a fit, and the fit stays the same."""
+"""Modules in front of the chosen weights run once for each batch of a fit, and the fit does not change."""
 
 import copy
 
@@ -7,14 +7,14 @@ import pytest
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
-from enkbayes.nets import BayesianNetwork, network, subspace  # noqa: E402
-from enkbayes.nets.replay import Replayed, replayed  # noqa: E402
+from enkbayes.nets import BayesianNetwork  # noqa: E402
+from enkbayes.nets.replay import replayed  # noqa: E402
 from enkbayes.nets.subspace import Network, Weights  # noqa: E402
 from enkbayes.nets.training.resnet import ResNet10  # noqa: E402
 
 
 class Residual(nn.Module):
-    """What the front gives is used twice by the back, once written over, and the inputs once more."""
+    """The rest of the network uses the front's output twice, modifies it in place, and uses the inputs again."""
 
     def __init__(self):
         super().__init__()
@@ -24,7 +24,7 @@ class Residual(nn.Module):
     def forward(self, x):
         a = self.front(x)
         b = torch.tanh(self.middle(a))
-        a += 1  # not a thing that may happen to what is replayed
+        a += 1  # must not change what is replayed
         return self.last(a + b) + self.across(x)
 
 
@@ -48,7 +48,7 @@ class Tied(nn.Module):
 
 
 class Detached(nn.Module):
-    """Autograd does not see that the second layer follows the first."""
+    """Autograd cannot trace the second layer to the first."""
 
     def __init__(self):
         super().__init__()
@@ -59,7 +59,7 @@ class Detached(nn.Module):
 
 
 class Remembers(nn.Module):
-    """The back uses what the front has left behind, not what it returns alone."""
+    """The last layer uses an attribute that the front stores, not only its output."""
 
     class Front(nn.Linear):
         def forward(self, x):
@@ -74,10 +74,10 @@ class Remembers(nn.Module):
         return self.last(self.front(x) * self.front.left)
 
 
-def made(model, layers):
+def made(model, layers, shape=(3,)):
     torch.manual_seed(0)
     model = model() if isinstance(model, type) else model
-    x = torch.randn(12, 3)
+    x = torch.randn(12, *shape)
     model = model.eval().requires_grad_(False)
     found = Network(model, Weights.of(model, layers), lambda output: output)
     batches = [((x[:6],), {}), ((x[6:],), {})]
@@ -91,10 +91,10 @@ def names(found):
 
 
 def check(plain, found, batches):
-    """The same logits for every batch and for new inputs, at other weights, and twice."""
+    """The logits are the same for every batch and for new inputs, at other weights, and twice."""
     other = plain.weights.flat(plain.model) + 0.3
     with torch.no_grad():
-        for inputs in (*batches, *batches, ((torch.randn(4, 3),), {})):
+        for inputs in (*batches, *batches, ((torch.randn(4, *batches[0][0][0].shape[1:]),), {})):
             torch.testing.assert_close(found.logits(other, inputs), plain.logits(other, inputs), rtol=0, atol=1e-6)
 
 
@@ -108,7 +108,7 @@ def runs(module, run):
 
     module.forward = forward
     run()
-    assert module.forward is forward  # replaying puts back what it found
+    assert module.forward is forward  # replaying restores what it found
     del module.forward
     return count[0]
 
@@ -154,36 +154,47 @@ def test_a_module_tied_to_the_chosen_weights_is_not_replayed():
     check(plain, found, batches)
 
 
+def test_only_the_last_block_in_front_of_the_chosen_one_takes_memory():
+    torch.manual_seed(0)
+    model = ResNet10(outputs=3, widths=(8, 8, 8, 8))
+    plain, found, batches = made(model, ["blocks.3", "head"], shape=(3, 8, 8))
+    assert names(found) == [{"stem", "blocks.0", "blocks.1", "blocks.2"}] * 2
+    assert [sum(any(o.stride()) for o in outputs.values()) for outputs in found.outputs] == [1, 1]
+    check(plain, found, batches)
+
+
 def images(seed):
     torch.manual_seed(seed)
     return torch.randn(24, 3, 8, 8), torch.arange(24) % 3
 
 
-@pytest.mark.parametrize("large", [False, True])
+class Counted(nn.Module):
+    """Counts the runs of the module inside, also those of copies."""
+
+    def __init__(self, module, runs):
+        super().__init__()
+        self.module, self.count = module, lambda: runs.append(1)  # functions are not copied
+
+    def forward(self, x):
+        self.count()
+        return self.module(x)
+
+
+@pytest.mark.parametrize("vectorise", [True, False])
 @pytest.mark.parametrize("calibrated", [False, True])
-def test_the_fit_is_the_same(large, calibrated, monkeypatch):
+def test_the_fit_is_the_same_and_runs_the_front_less_often(vectorise, calibrated):
     torch.manual_seed(0)
-    model = ResNet10(outputs=3, widths=(4, 4, 4, 4)).eval()
+    model = ResNet10(outputs=3, widths=(8, 8, 8, 8)).eval()
+    runs = []
+    model.stem = Counted(model.stem, runs)
     x, y = images(0)
-    if large:
-        monkeypatch.setattr(subspace, "LARGE", 0)
-    options = {"layers": ["blocks.3", "head"], "rank": 3, "particles": 10, "progress": False}
-    options |= {"calibration": [images(1)]} if calibrated else {}
     loader = [(x[:12], y[:12]), (x[12:], y[12:])]
-    kinds = []
-
-    def watched(*args):
-        kinds.append(replayed(*args))
-        return kinds[-1]
-
-    monkeypatch.setattr(network, "replayed", watched)
+    options = {"layers": ["blocks.3", "head"], "rank": 3, "particles": 10, "vectorise": vectorise, "progress": False}
+    options |= {"calibration": [images(1)]} if calibrated else {}
     quick = BayesianNetwork.fit(model, loader, **options)
-    assert [type(kind) for kind in kinds] == [Replayed] * (2 if calibrated else 1)
-    assert all(len(outputs) == 4 for kind in kinds for outputs in kind.outputs)  # the stem and three blocks
-    kept = [sum(any(o.stride()) for o in outputs.values()) for kind in kinds for outputs in kind.outputs]
-    assert set(kept) == {1}  # but only the last block's output takes memory
-    monkeypatch.setattr(network, "replayed", lambda whole, *_: whole)
-    slow = BayesianNetwork.fit(model, loader, **options)
+    few = len(runs)
+    slow = BayesianNetwork.fit(model, loader, replay=False, **options)
+    assert few < 20 < (len(runs) - few) / 2
     torch.testing.assert_close(quick.directions, slow.directions, rtol=0, atol=1e-6)
     torch.testing.assert_close(quick.posterior.theta, slow.posterior.theta, rtol=0, atol=1e-6)
     new = images(2)[0]

@@ -1,4 +1,4 @@
-"""The last layer of a network: found by watching one forward pass, and taken off a copy of the network."""
+"""The last layer of a network: found by recording one forward pass, and removed from a copy of the network."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from torch import nn
 
 from enkbayes.nets.loaders import call
 
-WAY_OUT = "pass features=, a module or function x -> (n, D) that gives the inputs of the last layer"
+REMEDY = "pass features=, a module or function x -> (n, D) that gives the inputs of the last layer"
 
 
 class Tap(nn.Module):  # type: ignore[misc]
-    """Takes the place of the last Linear and lets its input (n, D) through.
+    """Replaces the last Linear and returns its input (n, D).
 
-    A network with one logit often drops the last axis at the end (`squeeze(-1)`, `[:, 0]`, `flatten()`); so the input
-    takes the place of that one logit, (n, 1, D), and what drops an axis leaves it intact.
+    A network with one logit often drops the last axis at the end (`squeeze(-1)`, `[:, 0]`, `flatten()`). There the
+    input takes the place of that one logit, (n, 1, D), and survives such an operation.
     """
 
     def __init__(self, outputs: int) -> None:
@@ -45,7 +45,7 @@ class Method(nn.Module):  # type: ignore[misc]
 
 
 class Function(nn.Module):  # type: ignore[misc]
-    """A plain function as a module; the model it may use is in eval mode for the time of a call, and not copied."""
+    """A plain function as a module. The model that it may use is not copied, and is in eval mode during a call."""
 
     def __init__(self, function: Callable[..., Any], model: nn.Module) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ class Function(nn.Module):  # type: ignore[misc]
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Put a model into eval mode and afterwards every submodule back into its own."""
+    """Put a model into eval mode, and restore the mode of every submodule afterwards."""
     flags = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
@@ -71,7 +71,7 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Layer:
-    """What the last layer was: K logits, trained weight (K, D) and bias (K,)."""
+    """The last layer that was removed: K logits, trained weight (K, D) and bias (K,)."""
 
     outputs: int
     weight: torch.Tensor
@@ -83,9 +83,29 @@ class Layer:
         bias = None if linear.bias is None else linear.bias.detach().clone()
         return cls(linear.out_features, linear.weight.detach().clone(), bias)
 
+    @property
+    def features(self) -> int:
+        """The number of inputs D."""
+        return int(self.weight.shape[1])
+
+    @property
+    def classes(self) -> int:
+        """The number of classes: K, or 2 for one logit."""
+        return max(self.outputs, 2)
+
+    @property
+    def theta(self) -> torch.Tensor:
+        """The trained parameters (P,), the bias at the end; two logits count as their difference.
+
+        >>> Layer(2, torch.tensor([[1.0, 2.0], [5.0, 8.0]]), torch.tensor([0.5, 1.0])).theta
+        tensor([4.0000, 6.0000, 0.5000])
+        """
+        rows = self.weight if self.bias is None else torch.cat([self.weight, self.bias[:, None]], dim=1)
+        return rows[1] - rows[0] if self.outputs == 2 else rows.T.reshape(-1)
+
 
 def frozen_copy(model: nn.Module) -> nn.Module:
-    """Return a copy in eval mode whose parameters need no gradients; the model itself stays as it is."""
+    """Return a copy in eval mode whose parameters need no gradients; the model itself does not change."""
     return deepcopy(model).eval().requires_grad_(False)
 
 
@@ -103,45 +123,48 @@ def linear_layer(model: nn.Module, name: str) -> nn.Linear:
     """Return the Linear of that name."""
     layer = dict(model.named_modules()).get(name)
     if not isinstance(layer, nn.Linear):
-        known = [n for n, module in model.named_modules() if isinstance(module, nn.Linear)]
         got = "no such layer" if layer is None else f"a {type(layer).__name__}"
-        raise ValueError(f"layer={name!r} is {got}; expected the name of a Linear, one of {known}")
+        raise ValueError(f"layer={name!r} is {got}; expected the name of a Linear, one of {linear_names(model)}")
     return layer
 
 
-def behead(body: nn.Module, x: Any, name: str | None) -> tuple[Layer, nn.Module]:
-    """Return the last layer of a network, and the network with a Tap in its place, which gives that layer's inputs.
+def linear_names(model: nn.Module) -> list[str]:
+    """Return the names of all Linear layers."""
+    return [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
+
+
+def logits_of(output: Any) -> torch.Tensor:
+    """Return logits (n,) of outputs (n,), (n, 1) or (n, 2), the difference z1 - z0, and (n, K) of outputs (n, K)."""
+    if not isinstance(output, torch.Tensor):
+        raise ValueError(
+            f"the model returns a {type(output).__name__}; expected one tensor of logits, or pass "
+            "output=function that takes the logits from what the model returns"
+        )
+    if output.ndim not in (1, 2):
+        raise ValueError(f"the model returns shape {tuple(output.shape)}; expected logits (n,), (n, 1) or (n, K)")
+    if output.ndim == 1 or output.shape[1] == 1:
+        return output.reshape(-1)
+    return output[:, 1] - output[:, 0] if output.shape[1] == 2 else output
+
+
+def split_last_layer(body: nn.Module, x: Any, name: str | None) -> tuple[nn.Module, Layer]:
+    """Return the network with a Tap in place of its last layer, so that it returns that layer's inputs, and the layer.
 
     The last layer is the Linear (of that name) whose output is the network's output for the inputs x.
     """
     found, features = _last_linear(body, x, name)
     layer = Layer.of(linear_layer(body, found))
-    body = take_off(body, found)
+    body = without_layer(body, found)
     try:
         same = torch.allclose(call(body, x).reshape(features.shape), features, equal_nan=True)
     except (RuntimeError, IndexError, AttributeError):
         same = False
     if not same:
-        raise ValueError(f"the model does more than change shapes after its last layer {found!r}; {WAY_OUT}")
-    return layer, body
+        raise ValueError(f"the model does more than change shapes after its last layer {found!r}; {REMEDY}")
+    return body, layer
 
 
-def _last_linear(body: nn.Module, x: Any, name: str | None) -> tuple[str, torch.Tensor]:
-    """Return the name of the last Linear and its inputs (n, D)."""
-    output, calls = _watch(body, x, None if name is None else linear_layer(body, name))
-    for found, features, logits in reversed(calls):
-        if logits.numel() == output.numel() and torch.equal(logits.reshape(-1), output.reshape(-1)):
-            if logits.ndim == 2:
-                return found, features
-            raise ValueError(
-                f"the last layer {found!r} gives logits of shape {tuple(logits.shape)}; expected (n, K), one row for "
-                f"each label; {WAY_OUT}"
-            )
-    who = "of any Linear" if name is None else f"of layer {name!r}"
-    raise ValueError(f"the model's output is not the output {who}, as with a softmax or sigmoid at its end; {WAY_OUT}")
-
-
-def take_off(body: nn.Module, name: str) -> nn.Module:
+def without_layer(body: nn.Module, name: str) -> nn.Module:
     """Return the body with a Tap in place of the layer of that name."""
     tap = Tap(linear_layer(body, name).out_features)
     if not name:
@@ -151,10 +174,25 @@ def take_off(body: nn.Module, name: str) -> nn.Module:
     return body
 
 
+def _last_linear(body: nn.Module, x: Any, name: str | None) -> tuple[str, torch.Tensor]:
+    """Return the name of the last Linear and its inputs (n, D)."""
+    output, calls = _record(body, x, None if name is None else linear_layer(body, name))
+    for found, features, logits in reversed(calls):
+        if logits.numel() == output.numel() and torch.equal(logits.reshape(-1), output.reshape(-1)):
+            if logits.ndim == 2:
+                return found, features
+            raise ValueError(
+                f"the last layer {found!r} gives logits of shape {tuple(logits.shape)}; expected (n, K), one row for "
+                f"each label; {REMEDY}"
+            )
+    which = "of any Linear" if name is None else f"of layer {name!r}"
+    raise ValueError(f"the model's output is not the output {which}, as with a softmax or sigmoid at its end; {REMEDY}")
+
+
 Call = tuple[str, torch.Tensor, torch.Tensor]
 
 
-def _watch(body: nn.Module, x: Any, only: nn.Linear | None) -> tuple[torch.Tensor, list[Call]]:
+def _record(body: nn.Module, x: Any, only: nn.Linear | None) -> tuple[torch.Tensor, list[Call]]:
     """Run the body once; return its output, and name, input and output of every Linear, or of one."""
     calls: list[Call] = []
 
@@ -170,7 +208,5 @@ def _watch(body: nn.Module, x: Any, only: nn.Linear | None) -> tuple[torch.Tenso
             handle.remove()
     if not isinstance(output, torch.Tensor):
         count = f" of {len(output)}" if hasattr(output, "__len__") else ""
-        raise ValueError(
-            f"the model returns a {type(output).__name__}{count}; expected one tensor of logits; {WAY_OUT}"
-        )
+        raise ValueError(f"the model returns a {type(output).__name__}{count}; expected one tensor of logits; {REMEDY}")
     return output, calls

@@ -1,9 +1,10 @@
-"""What a loader yields: inputs and labels, found in pairs, longer tuples or dicts, and moved to the model's device."""
+"""Data loaders: batches taken apart into inputs and labels, and rows of a loader held in memory."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -12,10 +13,13 @@ from torch import nn
 
 from enkbayes.engine.arrays import to_numpy
 
+Labels = np.ndarray[Any, Any]
+
 Place: TypeAlias = str | int | Callable[[Any], Any] | None
-"""Where something is in a batch: a key of a dict, a position of a tuple, a function of the batch, or None to guess."""
+"""Where something is in a batch: a key of a dict, a position in a tuple, a function of the batch, or None to guess."""
 
 Arguments: TypeAlias = tuple[tuple[Any, ...], dict[str, Any]]
+"""Positional and keyword arguments of a model."""
 
 INPUT_KEYS = ("x", "input", "inputs", "image", "images", "img", "pixel_values", "input_ids", "features", "data")
 LABEL_KEYS = ("y", "label", "labels", "target", "targets", "class", "classes")
@@ -23,13 +27,13 @@ LABEL_KEYS = ("y", "label", "labels", "target", "targets", "class", "classes")
 
 @dataclass(frozen=True)
 class Reader:
-    """Takes batches apart into inputs, on the given device, and labels (n,) as numpy."""
+    """Splits a batch into inputs, on the given device, and labels (n,), a numpy array."""
 
     inputs: Place
     labels: Place
     device: torch.device
 
-    def __call__(self, batch: Any) -> tuple[Any, np.ndarray[Any, Any]]:
+    def __call__(self, batch: Any) -> tuple[Any, Labels]:
         """Return inputs (a tensor, or a tuple or dict of tensors) and labels (n,) of one batch.
 
         >>> reader = Reader(None, None, torch.device("cpu"))
@@ -70,7 +74,7 @@ def _find(batch: Any, place: Place, position: int, keys: tuple[str, ...], role: 
 
 
 def to_device(x: Any, device: torch.device) -> Any:
-    """Return a tensor, or a tuple, list or dict of tensors, on the device; anything else as it is."""
+    """Return a tensor, or a tuple, list or dict of tensors, on the device; anything else unchanged."""
     if isinstance(x, torch.Tensor):
         return x.to(device)
     if isinstance(x, Mapping):
@@ -94,14 +98,14 @@ def call(function: Callable[..., Any], x: Any) -> Any:
 
 
 def device_of(model: nn.Module) -> torch.device:
-    """Return where the model lives."""
+    """Return the device of the model's first parameter or buffer; the CPU if it has none."""
     for tensor in (*model.parameters(), *model.buffers()):
         return tensor.device
     return torch.device("cpu")
 
 
 def shown(loader: Iterable[Any], title: str, *, enabled: bool) -> Iterator[Any]:
-    """Yield the batches of a loader under a progress bar; raise when there are none."""
+    """Yield the batches of a loader under a progress bar; raise an error if there are none."""
     empty = True
     try:
         total = len(loader)  # type: ignore[arg-type]
@@ -114,3 +118,48 @@ def shown(loader: Iterable[Any], title: str, *, enabled: bool) -> Iterator[Any]:
         yield batch
     if empty:
         raise ValueError("the loader yields no batches; expected the training data (a generator can be read only once)")
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Batches of inputs, as arguments of a model, with their labels (n,); each row counts `weight` times."""
+
+    batches: list[Arguments]
+    labels: list[Labels]
+    weight: float = 1.0
+
+    @property
+    def pairs(self) -> Iterator[tuple[Arguments, Labels]]:
+        """The batches with their labels."""
+        return zip(self.batches, self.labels, strict=True)
+
+
+def sample_rows(pairs: Iterable[tuple[Any, Labels]], most: int, seed: int) -> Rows:
+    """Return the rows of batches (x, labels). If there are more than `most`, return a random sample of that size,
+    weighted to represent all of them.
+
+    >>> batches = [(torch.arange(4.0), np.zeros(4)), (torch.arange(6.0), np.ones(6))]
+    >>> rows = sample_rows(batches, 5, seed=0)
+    >>> sum(map(len, rows.labels)), rows.weight
+    (5, 2.0)
+    """
+    found = list(pairs)
+    sizes = [len(y) for _, y in found]
+    total = sum(sizes)
+    if total <= most:
+        return Rows([arguments(x) for x, _ in found], [y for _, y in found])
+    kept = np.sort(np.random.default_rng((seed, 7)).choice(total, most, replace=False))
+    each = [kept[(kept >= a) & (kept < b)] - a for a, b in pairwise(np.cumsum([0, *sizes]))]
+    chosen = [(_rows(x, keep, len(y)), y[keep]) for (x, y), keep in zip(found, each, strict=True) if len(keep)]
+    return Rows([arguments(x) for x, _ in chosen], [y for _, y in chosen], total / most)
+
+
+def _rows(x: Any, keep: Labels, size: int) -> Any:
+    """Return some rows of a tensor, or of each tensor of a tuple or dict that has a row for each label."""
+    if isinstance(x, torch.Tensor):
+        return x[torch.as_tensor(keep, device=x.device)] if x.ndim and len(x) == size else x
+    if isinstance(x, Mapping):
+        return {key: _rows(value, keep, size) for key, value in x.items()}
+    if isinstance(x, tuple):
+        return tuple(_rows(value, keep, size) for value in x)
+    return x

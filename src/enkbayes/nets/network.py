@@ -17,37 +17,37 @@ from enkbayes.core.problem import Problem
 from enkbayes.inference import Calibration
 from enkbayes.nets.layers import frozen_copy
 from enkbayes.nets.linearised import Linearised, choose
-from enkbayes.nets.loaders import Place, Reader, device_of, shown
+from enkbayes.nets.loaders import Place, Reader, Rows, device_of, sample_rows, shown
 from enkbayes.nets.posterior_module import PosteriorModule
 from enkbayes.nets.replay import replayed
-from enkbayes.nets.rows import Rows, thinned
 from enkbayes.nets.subspace import Network, Subspace, Weights, differentiable, informed_directions
 from enkbayes.samplers import FROM_PRIOR, Equilibrium, Sampler
 from enkbayes.samplers.run import run
 
-SETTLED = Equilibrium(tol=5e-2)
-"""The default sampler. The slopes of a ReLU network jump where a unit switches on for a datum and a particle, so the
-residual of the equilibrium of J particles has a floor of a few per cent, and a sharper tolerance would never be met."""
+DEFAULT_SAMPLER = Equilibrium(tol=5e-2)
+"""The slopes of a ReLU network jump where a unit switches on for a row and a particle. The residual of the equilibrium
+of J particles therefore has a floor of a few per cent, and a tighter tolerance would never be reached."""
+
+LARGE = 20_000
+"""Number of weights beyond which networks are evaluated one by one by default: vmap has no fast convolution."""
 
 
 class BayesianNetwork(PosteriorModule):
-    """A trained network with a posterior over the weights of several layers, or of all. Made by `fit`.
+    """A trained network with a posterior over the weights of several layers, or of all. Create one with `fit`.
 
     The posterior lives in `rank` directions around the trained weights w*, w = w* + directions u, u ~ N(0, I): those
     that the data inform most, the leading eigenvectors of the prior-whitened Gauss-Newton matrix. The prior N(w*, I /
-    prior_precision) is centred at the trained weights. Every direction outside the subspace stays at the trained
-    weights, so uncertainty in directions that the data do not inform is left out.
+    prior_precision) is centred at the trained weights. Outside the subspace the weights stay at their trained values,
+    so uncertainty in directions that the data do not inform is left out.
 
-    A module like any other: `network(x)` gives probabilities (n, K), averaged over the particles.
+    It is an ordinary module: `network(x)` returns probabilities (n, K), averaged over the particles.
 
     Examples
     --------
-    >>> torch.manual_seed(0)  # doctest: +ELLIPSIS
-    <torch._C.Generator object at ...>
+    >>> _ = torch.manual_seed(0)
     >>> x = torch.randn(40, 2)
-    >>> data = torch.utils.data.TensorDataset(x, (x[:, 0] > 0).float())
+    >>> loader = [(x[:20], (x[:20, 0] > 0).float()), (x[20:], (x[20:, 0] > 0).float())]
     >>> model = nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 1))
-    >>> loader = torch.utils.data.DataLoader(data, batch_size=20)
     >>> network = BayesianNetwork.fit(model, loader, rank=3, particles=20, progress=False)
     >>> network(x).shape, network.sample_proba(x).shape, network.posterior.theta.shape
     (torch.Size([40, 2]), torch.Size([20, 40, 2]), torch.Size([20, 3]))
@@ -63,7 +63,7 @@ class BayesianNetwork(PosteriorModule):
         self.register_buffer("directions", space.directions)
         self.register_buffer("scale", torch.as_tensor(space.scale, dtype=space.centre.dtype))
         self.calibration = calibration
-        self._weights, self._output = space.network.weights, space.network.output
+        self._weights, self._output, self._vectorise = space.network.weights, space.network.output, space.vectorise
 
     @classmethod
     def fit(
@@ -76,6 +76,8 @@ class BayesianNetwork(PosteriorModule):
         rank: int = 20,
         rows: int = 5000,
         jacobian: bool | None = None,
+        vectorise: bool | None = None,
+        replay: bool = True,
         output: Callable[[Any], Any] | None = None,
         inputs: Place = None,
         labels: Place = None,
@@ -87,15 +89,14 @@ class BayesianNetwork(PosteriorModule):
     ) -> Self:
         """Read the training data once and return the network with a posterior over some or all of its weights.
 
-        The model is not changed: a copy of it runs, in eval mode, so that batch normalisation keeps its statistics for
-        every particle; its scales and shifts are weights like others. During the fit the read rows are in memory, with
-        about 3 `rank` vectors of the size of the chosen weights in double precision and one batch of activations.
-        Modules in front of the chosen layers run once, and what these need of them is in memory too (`nets.replay`).
+        The model does not change: a copy of it runs, in eval mode, so that batch normalisation keeps its statistics for
+        every particle; its scales and shifts are weights like any other. During the fit, memory holds the rows that
+        were read, about 3 `rank` vectors of the size of the chosen weights in double precision, one batch of
+        activations and, with `replay`, the outputs of modules in front of the chosen layers.
 
-        With `calibration` the directions are those that the training data inform, and the posterior in them is that of
-        the calibration data, at their temperature and with the prior width that they choose (`nets.linearised`): wide
-        only where that predicts better than temperature scaling. Without it the likelihood is that of the training
-        data.
+        With `calibration`, the training data determine the directions. The posterior in them is the posterior of the
+        calibration data, with the temperature and the prior width that these choose (`nets.linearised`): wide only
+        where that predicts better than temperature scaling. Without it, the likelihood is that of the training data.
 
         Parameters
         ----------
@@ -106,32 +107,38 @@ class BayesianNetwork(PosteriorModule):
         calibration : iterable of batches, optional
             Data of the same kind that the network was not trained on.
         layers : list of str or "all"
-            Names of modules or parameters that get a posterior; the last block and the head are a cheap choice.
+            Names of modules or parameters that get a posterior. The last block and the head are a cheap choice.
         rank : int
             Number of directions.
         rows : int
-            Rows of the loader that are used, a random choice that stands for all, and of the calibration data, where
-            the posterior is that of the rows that are used.
+            Maximum number of rows of the loader to use: a random sample, weighted to represent all of them. Also the
+            maximum number of calibration rows; the posterior is then that of the sampled rows alone.
         jacobian : bool, optional
-            Gauss-Newton form by Jacobian-vector products, `rank` of them for each particle and step. False:
-            derivative-free, one forward pass for each particle and step: the slope of the logits over the ensemble
-            stands in for their derivatives; fit for logits that are nearly linear over the posterior's spread
-            (`posterior.info.nonlinearity` measures it). Default: with Jacobians up to 20,000 weights.
+            Use the Gauss-Newton form, with `rank` Jacobian-vector products for each particle and step. False is
+            derivative-free, with one forward pass for each particle and step: the slope of the logits over the ensemble
+            replaces their derivatives. This suits logits that are nearly linear over the spread of the posterior
+            (`posterior.info.nonlinearity` measures it). Default: the value of `vectorise`.
+        vectorise : bool, optional
+            Evaluate the networks of several particles at once (`torch.func.vmap`) instead of one by one. Default: for
+            up to 20,000 weights.
+        replay : bool
+            Run modules in front of the chosen layers once for each batch and keep their outputs (`nets.replay`). False
+            saves that memory and runs the whole network for every particle.
         output : function, optional
-            Takes the logits from what the model returns, when it returns several things.
+            Takes the logits from what the model returns, if it returns several values.
         inputs, labels : str, int or function of a batch, optional
             Where inputs and labels are in a batch, as for `BayesianHead.fit`.
         prior_precision : float, optional
-            The weights have the prior N(trained weights, 1 / prior_precision); default 1, or what the calibration data
-            choose.
+            The weights have the prior N(trained weights, 1 / prior_precision). Default: 1, or the choice of the
+            calibration data.
         sampler : Sampler, optional
-            Default `Equilibrium(tol=5e-2)`. For smooth activations `Equilibrium()` settles to 1e-6; the kinks of ReLU
-            give the residual a floor of a few 1e-2.
+            Default `Equilibrium(tol=5e-2)`. With smooth activations, `Equilibrium()` converges to 1e-6; the kinks of
+            ReLU give the residual a floor of a few 1e-2.
         particles : int, optional
-            Default 100, or 2 rank + 4 beyond 20,000 weights. The initial ensemble is the Laplace approximation at the
-            trained weights.
+            Default 100, or 2 rank + 4 if networks are evaluated one by one. The initial ensemble is the Laplace
+            approximation at the trained weights.
         seed : int
-            As in `enkbayes.samplers.run`, and of the rows that are used.
+            As in `enkbayes.samplers.run`; also the seed of the random sample of rows.
         progress : bool
             Show progress bars.
         """
@@ -140,30 +147,28 @@ class BayesianNetwork(PosteriorModule):
         weights = Weights.of(body, None if layers == "all" else [layers] if isinstance(layers, str) else list(layers))
         network = Network(body, weights, output or _whole)
         reader = Reader(inputs, labels, device_of(model))
-
-        def read(source: Iterable[Any], title: str) -> Rows:
-            return thinned(map(reader, shown(source, title, enabled=progress)), rows, seed)
-
-        data = read(loader, "Data")
         centre = weights.flat(body)
+        at_once = len(centre) <= LARGE if vectorise is None else vectorise
+        members = particles or (100 if at_once else 2 * rank + 4)
+
+        def read(source: Iterable[Any], title: str) -> tuple[Rows, Network]:
+            data = sample_rows(map(reader, shown(source, title, enabled=progress)), rows, seed)
+            return data, replayed(network, centre, data.batches) if replay else network
+
         with torch.no_grad(), differentiable():
-            precision = 1.0 if prior_precision is None else prior_precision
-            quick = replayed(network, centre, data.batches)
-            directions, eigenvalues = informed_directions(
-                quick, centre, data.batches, precision / data.weight, rank, seed
-            )
-            space = Subspace(quick, centre, directions / data.weight**0.5)
-            members = particles or (2 * rank + 4 if space.large else 100)
-            with_jacobian = not space.large if jacobian is None else jacobian
+            data, quick = read(loader, "Data")
+            precision = (1.0 if prior_precision is None else prior_precision) / data.weight
+            directions, eigenvalues = informed_directions(quick, centre, data.batches, precision, rank, seed)
+            space = Subspace(quick, centre, directions / data.weight**0.5, vectorise=at_once)
             theta, report = _laplace(eigenvalues, members, seed), None
             if calibration is not None:
-                data = replace(read(calibration, "Calibration"), weight=1.0)  # rows that are chosen by count for one
-                quick = replayed(network, centre, data.batches)
-                space = replace(space, network=quick)
-                space, theta, report = _calibrated(space, data, members, seed)
-            problem = _problem(space, data, jacobian=with_jacobian)
+                data, quick = read(calibration, "Calibration")
+                data = replace(data, weight=1.0)  # the sampled rows do not represent the others
+                space, theta, report = _calibrated(replace(space, network=quick), data, members, seed)
+            problem = _problem(space, data, jacobian=at_once if jacobian is None else jacobian)
             start = None if isinstance(sampler, FROM_PRIOR) else theta
-            posterior = run(problem, sampler or SETTLED, particles=members, theta=start, seed=seed, progress=progress)
+            settings: dict[str, Any] = {"particles": members, "seed": seed, "progress": progress}
+            posterior = run(problem, sampler or DEFAULT_SAMPLER, theta=start, **settings)
         return cls(replace(space, network=network), posterior, report)
 
     def weights(self) -> dict[str, torch.Tensor]:
@@ -172,23 +177,24 @@ class BayesianNetwork(PosteriorModule):
 
     def forward(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         """Return class probabilities (n, K), averaged over the particles."""
-        logits = self._seen(*args, **kwargs)(self._ensemble().theta)
+        logits = self._posterior_inputs(*args, **kwargs)(self._ensemble().theta)
         return self.likelihood.probabilities(logits).mean(dim=1)
 
-    def _seen(self, *args: Any, **kwargs: Any) -> Callable[[torch.Tensor], torch.Tensor]:
+    def _posterior_inputs(self, *args: Any, **kwargs: Any) -> Callable[[torch.Tensor], torch.Tensor]:
         return partial(self._space().logits, inputs=(args, kwargs))
 
     def _space(self) -> Subspace:
-        return Subspace(Network(self.body, self._weights, self._output), self.centre, self.directions, self.scale)
+        network = Network(self.body, self._weights, self._output)
+        return Subspace(network, self.centre, self.directions, self.scale, self._vectorise)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        state_dict.setdefault(prefix + "scale", torch.ones_like(self.scale))  # states of earlier versions have none
+        state_dict.setdefault(prefix + "scale", torch.ones_like(self.scale))  # old states have no scale
         super()._load_from_state_dict(state_dict, prefix, *args)
 
 
 def _calibrated(space: Subspace, data: Rows, particles: int, seed: int) -> tuple[Subspace, torch.Tensor, Calibration]:
-    """Return the subspace at the temperature and with the prior N(0, I) that held-out rows choose, particles (J, r) of
-    the posterior in the linearised network, and the report.
+    """Return the subspace with the temperature and the prior width that held-out rows choose, scaled so that its prior
+    is N(0, I), particles (J, r) of the posterior of the linearised network, and the report.
     """
     start, along = space.directions.new_zeros(1, space.rank), torch.eye(space.rank).to(space.directions)
     trained = torch.cat([space.logits(start, inputs)[:, 0] for inputs in data.batches])

@@ -1,4 +1,4 @@
-"""Several trained networks that predict together."""
+"""Several trained networks whose predictions are averaged."""
 
 from __future__ import annotations
 
@@ -11,31 +11,33 @@ from torch import nn
 
 from enkbayes.core.posterior import Uncertainty
 from enkbayes.engine.arrays import Array, floating, like, namespace, row_slices, to_numpy
+from enkbayes.nets.layers import logits_of
 from enkbayes.nets.loaders import device_of
-from enkbayes.nets.subspace import logits_of
-
-CHUNK = 1024  # rows whose activations are held at a time
 
 
 @dataclass(frozen=True, eq=False)
-class Committee:
-    """M networks and the classes they tell apart. Inputs and answers are arrays of any library.
+class NetworkEnsemble:
+    """M networks and their classes. Inputs and predictions are arrays of any library.
+
+    Activations of at most `chunk` rows are in memory at a time.
 
     Examples
     --------
-    >>> committee = Committee((nn.Linear(2, 3), nn.Linear(2, 3)), np.arange(3))
-    >>> committee.predict_proba(np.zeros((4, 2))).shape, committee.sample_proba(np.zeros((4, 2))).shape
+    >>> ensemble = NetworkEnsemble((nn.Linear(2, 3), nn.Linear(2, 3)), np.arange(3))
+    >>> ensemble.predict_proba(np.zeros((4, 2))).shape, ensemble.sample_proba(np.zeros((4, 2))).shape
     ((4, 3), (2, 4, 3))
     """
 
     networks: tuple[nn.Module, ...]
     classes: np.ndarray[Any, Any]
+    chunk: int = 1024
 
     def sample_proba(self, X: Array) -> Array:
         """Return the class probabilities of each network, (M, n, K)."""
         X = floating(X)
-        parts = [_proba(self.networks, X[rows, ...]) for rows in row_slices(int(X.shape[0]), CHUNK)]
-        return like(np.concatenate(parts, axis=1) if parts else np.empty((len(self.networks), 0, len(self.classes))), X)
+        chunks = [_proba(self.networks, X[rows, ...]) for rows in row_slices(int(X.shape[0]), self.chunk)]
+        nothing = np.empty((len(self.networks), 0, len(self.classes)))
+        return like(np.concatenate(chunks, axis=1) if chunks else nothing, X)
 
     def predict_proba(self, X: Array) -> Array:
         """Return the average over the networks, (n, K)."""
@@ -48,8 +50,8 @@ class Committee:
 
 
 def _proba(networks: tuple[nn.Module, ...], X: Array) -> np.ndarray[Any, Any]:
-    """Return (M, n, K) of some rows, in double precision."""
-    parts = []
+    """Return the probabilities (M, n, K) of some rows, in double precision."""
+    proba = []
     with torch.no_grad():
         for network in networks:
             parameter = next(network.parameters())
@@ -57,5 +59,5 @@ def _proba(networks: tuple[nn.Module, ...], X: Array) -> np.ndarray[Any, Any]:
             logits = logits_of(network(x)).double()
             if logits.ndim == 1:
                 logits = torch.stack([torch.zeros_like(logits), logits], dim=-1)
-            parts.append(np.asarray(torch.softmax(logits, dim=-1).cpu()))
-    return np.stack(parts)
+            proba.append(np.asarray(torch.softmax(logits, dim=-1).cpu()))
+    return np.stack(proba)

@@ -1,6 +1,4 @@
-"""What a fitted head and a fitted network share: buffers, a posterior made of them, and a body that stays in eval
-mode.
-"""
+"""The base of a fitted head and a fitted network: a posterior stored in buffers, and a body that stays in eval mode."""
 
 from __future__ import annotations
 
@@ -24,8 +22,8 @@ UNKNOWN = Info(
 
 
 class PosteriorModule(nn.Module):  # type: ignore[misc]
-    """A network with a posterior in the buffers mean, basis and points, and those of the law outside the basis, which
-    are empty if there is none; they follow `.to()` and `state_dict`.
+    """A network with a posterior in the buffers mean, basis and points. Further buffers hold the distribution outside
+    the basis; they are empty if there is none. All of them follow `.to()` and `state_dict`.
     """
 
     mean: torch.Tensor
@@ -34,7 +32,7 @@ class PosteriorModule(nn.Module):  # type: ignore[misc]
     gaussian: torch.Tensor
     complement_variance: torch.Tensor
     complement_seed: torch.Tensor
-    _seen: Callable[..., Any]  # inputs of the network -> what the posterior predicts from: features, or a function
+    _posterior_inputs: Callable[..., Any]  # inputs of the network -> argument of the posterior's predictions
 
     def __init__(self, body: nn.Module, posterior: Posterior) -> None:
         super().__init__()
@@ -42,11 +40,11 @@ class PosteriorModule(nn.Module):  # type: ignore[misc]
         for name in BUFFERS:
             values = getattr(posterior.ensemble, name).detach()
             self.register_buffer(name, values.clone(memory_format=torch.contiguous_format))
-        for name, values in _outside(posterior.ensemble).items():
+        for name, values in _complement_buffers(posterior.ensemble).items():
             self.register_buffer(name, values)
-        self.register_buffer("gaussian", torch.tensor(posterior.gaussian))  # a part of the state
-        self.complement_draw = int(self.complement_seed.sum())  # plain numbers, for `torch.export`
-        self.averages_gaussian = posterior.gaussian  # the same as a plain bool, for `torch.export`
+        self.register_buffer("gaussian", torch.tensor(posterior.gaussian))
+        self.complement_draw = int(self.complement_seed.sum())  # a plain number, for `torch.export`
+        self.averages_gaussian = posterior.gaussian  # a plain bool, for `torch.export`
         self.likelihood, self.map, self.classes, self.info = (
             posterior.likelihood,
             posterior.map,
@@ -57,29 +55,29 @@ class PosteriorModule(nn.Module):  # type: ignore[misc]
 
     @property
     def posterior(self) -> Posterior:
-        """The posterior, on the device of this module; its predictions take features (last layer) or a function that
-        gives logits (network) instead of inputs.
+        """The posterior, on the device of this module. Its predictions take features (last layer) or a function that
+        returns logits (network) instead of inputs.
         """
         return Posterior(self._ensemble(), self.likelihood, self.map, self.classes, self.averages_gaussian, self.info)
 
     def sample_proba(self, *args: Any, **kwargs: Any) -> torch.Tensor:
-        """Return the probabilities (J, n, K) that each particle predicts for a batch of inputs."""
+        """Return the probabilities (J, n, K) that the particles predict for a batch of inputs."""
         with torch.no_grad():
-            return self.posterior.sample_proba(self._seen(*args, **kwargs))
+            return self.posterior.sample_proba(self._posterior_inputs(*args, **kwargs))
 
     def predict_uncertainty(self, *args: Any, **kwargs: Any) -> Uncertainty:
         """Return total, aleatoric and epistemic uncertainty in nats and the confidence, (n,) each."""
         with torch.no_grad():
-            return self.posterior.predict_uncertainty(self._seen(*args, **kwargs))
+            return self.posterior.predict_uncertainty(self._posterior_inputs(*args, **kwargs))
 
     def train(self, mode: bool = True) -> Self:
-        """Set the flag of this module; the body stays in eval mode, for there is nothing left to train."""
+        """Set the flag of this module; the body stays in eval mode, because nothing in it is trained."""
         super().train(mode)
         self.body.eval()
         return self
 
     def _ensemble(self) -> AffineEnsemble:
-        """Return the ensemble in the buffers, in single precision at least."""
+        """Return the ensemble of the buffers, in single precision at least."""
         dtype = torch.promote_types(self.mean.dtype, torch.float32)
         mean, basis, points = (getattr(self, name).to(dtype) for name in BUFFERS)
         if self.complement_variance.shape[0] == 0:
@@ -89,7 +87,7 @@ class PosteriorModule(nn.Module):  # type: ignore[misc]
         return AffineEnsemble(mean, basis, points, Complement(frame, variance, tightening, self.complement_draw))
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        """Take the shapes of the posterior from the state: rank and number of particles are the state's own."""
+        """Take the rank and the number of particles of the posterior from the state."""
         for name in BUFFERS:
             stored, own = state_dict.get(prefix + name), getattr(self, name)
             fixed = 0 if name == "points" else 1
@@ -103,8 +101,8 @@ class PosteriorModule(nn.Module):  # type: ignore[misc]
         self.complement_draw = int(self.complement_seed.sum())
 
 
-def _outside(ensemble: AffineEnsemble) -> dict[str, torch.Tensor]:
-    """Return the buffers of the law outside the basis; empty ones if there is none."""
+def _complement_buffers(ensemble: AffineEnsemble) -> dict[str, torch.Tensor]:
+    """Return the buffers of the distribution outside the basis; empty ones if there is none."""
     c, empty = ensemble.complement, ensemble.mean.new_empty(0)
     arrays = [empty] * 4 if c is None else [c.frame.left, c.frame.right, c.variance, c.tightening]
     arrays = [values.detach().clone(memory_format=torch.contiguous_format) for values in arrays]
@@ -113,7 +111,7 @@ def _outside(ensemble: AffineEnsemble) -> dict[str, torch.Tensor]:
 
 
 def blank(likelihood: Likelihood, linear: Any, classes: Any, reference: torch.Tensor) -> Posterior:
-    """Return a posterior of the right shape that knows nothing: all weights zero."""
+    """Return a placeholder posterior of the right shape, with all weights zero."""
     dim = reference.shape[0]
     ensemble = AffineEnsemble(torch.zeros_like(reference), reference.new_zeros(dim, 1), reference.new_zeros(2, 1))
     return Posterior(ensemble, likelihood, linear, classes, gaussian=True, info=UNKNOWN)

@@ -22,9 +22,8 @@ import torch
 from enkbayes.core.posterior import Posterior, Uncertainty
 from enkbayes.core.problem import Problem
 from enkbayes.evaluation.baselines import Laplace
-from enkbayes.nets.loaders import Place, Reader, device_of, shown
+from enkbayes.nets.loaders import Place, Reader, device_of, sample_rows, shown
 from enkbayes.nets.ood_score import OODScore
-from enkbayes.nets.rows import thinned
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +81,7 @@ class Probes:
         if rows < 1:
             raise ValueError(f"rows is {rows}; expected at least one")
         reader = Reader(inputs, labels, device_of(score))
-        kept = thinned(map(reader, shown(loader, "Probes", enabled=progress)), rows, seed)
+        kept = sample_rows(map(reader, shown(loader, "Probes", enabled=progress)), rows, seed)
         batches = [score.whitened(*args, **kwargs) for args, kwargs in kept.batches]
         y = np.concatenate(kept.labels)
         classes = np.arange(score.posterior.likelihood.outputs or 2)

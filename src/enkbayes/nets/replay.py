@@ -1,8 +1,8 @@
-"""The front of a network, whose outputs do not depend on the weights that get a posterior: run once, then replayed.
+"""Modules in front of the chosen weights: run once, then replayed.
 
-A posterior over the last block alone would run the whole network for every particle. A module's output that autograd
-does not trace to the chosen weights is the same for all particles; it is noted for each batch and returned in place of
-a run of the module.
+A posterior over the last block alone would run the whole network for every particle. If autograd does not trace a
+module's output to the chosen weights, the output is the same for all particles. It is recorded for each batch, and
+returned instead of running the module again.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ Outputs = dict[nn.Module, torch.Tensor]
 
 @dataclass(frozen=True)
 class Replayed(Network):
-    """A network that runs its front no more for some batches, known by identity; for other inputs it runs as a whole.
+    """A network that replays recorded outputs for some batches, which it recognises by identity, and runs as a whole
+    for other inputs.
 
-    It holds for each batch what the back needs of the front, mostly one tensor at the boundary.
+    For each batch it holds the outputs that the rest of the network needs, usually one tensor at the boundary.
     """
 
     batches: list[Arguments]
@@ -34,14 +35,14 @@ class Replayed(Network):
 
     def logits(self, vector: torch.Tensor, inputs: Arguments) -> torch.Tensor:
         """Return the logits of some inputs under the weights (P,)."""
-        known = (outputs for batch, outputs in zip(self.batches, self.outputs, strict=True) if batch is inputs)
-        with _replaying(next(known, {})):
+        recorded = (outputs for batch, outputs in zip(self.batches, self.outputs, strict=True) if batch is inputs)
+        with _replaying(next(recorded, {})):
             return super().logits(vector, inputs)
 
 
 def replayed(network: Network, centre: torch.Tensor, batches: list[Arguments]) -> Network:
-    """Return the network with its front replayed for the batches; as it is, if there is no front or if the logits were
-    not the same under weights other than the trained ones, centre (P,).
+    """Return the network with its front replayed for the batches. Return it unchanged if there is no front, or if
+    replaying changes the logits under weights other than the trained weights, centre (P,).
     """
 
     def replay(some: list[Arguments], outputs: list[Outputs]) -> Network:
@@ -49,34 +50,34 @@ def replayed(network: Network, centre: torch.Tensor, batches: list[Arguments]) -
 
     noise = torch.randn(centre.shape, generator=torch.Generator().manual_seed(0)).to(centre)
     other = centre + 0.1 * centre.abs().mean() * noise
-    first, spare = _noted(network, centre, batches[0], ()), set[nn.Module]()
+    first, unused = _recorded(network, centre, batches[0], ()), set[nn.Module]()
     if not any(True for module in first for _ in module.parameters()):
         return network
     wanted = network.logits(other, batches[0])
-    for module in first:  # what only the front itself uses takes no memory
-        without = {**first, module: _nothing(first[module])}
+    for module in first:  # an output that only the front itself uses need not be kept
+        without = {**first, module: _placeholder(first[module])}
         if _same(replay(batches[:1], [without]).logits(other, batches[0]), wanted):
-            first, spare = without, {*spare, module}
-    found = replay(batches, [first, *(_noted(network, centre, inputs, spare) for inputs in batches[1:])])
+            first, unused = without, {*unused, module}
+    found = replay(batches, [first, *(_recorded(network, centre, inputs, unused) for inputs in batches[1:])])
     expected = [network.logits(other, inputs) for inputs in batches]
     same = (_same(found.logits(other, inputs), z) for inputs, z in zip(batches, expected, strict=True))
     return found if all(same) else network
 
 
-def _noted(network: Network, centre: torch.Tensor, inputs: Arguments, spare: Collection[nn.Module]) -> Outputs:
+def _recorded(network: Network, centre: torch.Tensor, inputs: Arguments, unused: Collection[nn.Module]) -> Outputs:
     """Return the outputs of the outermost modules that do not depend on the weights (P,) and are called once."""
     outputs: Outputs = {}
     calls = Counter[nn.Module]()
 
-    def note(module: nn.Module, _: Any, output: Any) -> None:
+    def record(module: nn.Module, _: Any, output: Any) -> None:
         calls[module] += 1
         if isinstance(output, torch.Tensor) and output.is_floating_point() and not output.requires_grad:
             for inner in module.modules():
                 outputs.pop(inner, None)
-            outputs[module] = _nothing(output) if module in spare else output.clone()  # others may write into it
+            outputs[module] = _placeholder(output) if module in unused else output.clone()  # may be modified later
 
-    parts = [module for module in network.model.modules() if module is not network.model]
-    handles = [module.register_forward_hook(note) for module in parts]
+    submodules = [module for module in network.model.modules() if module is not network.model]
+    handles = [module.register_forward_hook(record) for module in submodules]
     try:
         with torch.enable_grad():
             network.logits(centre.clone().requires_grad_(), inputs)
@@ -88,7 +89,7 @@ def _noted(network: Network, centre: torch.Tensor, inputs: Arguments, spare: Col
 
 @contextmanager
 def _replaying(outputs: Outputs) -> Iterator[None]:
-    """Let modules return copies of what they returned before; the back may write into them."""
+    """Make modules return copies of recorded outputs; copies, because later modules may modify them in place."""
     own = {module: vars(module).get("forward") for module in outputs}
     for module, output in outputs.items():
         module.forward = lambda *_, _output=output, **__: _output.clone()
@@ -101,8 +102,8 @@ def _replaying(outputs: Outputs) -> Iterator[None]:
                 module.forward = forward
 
 
-def _nothing(output: torch.Tensor) -> torch.Tensor:
-    """Return a tensor of that shape that holds one number, which spoils all that is made of it."""
+def _placeholder(output: torch.Tensor) -> torch.Tensor:
+    """Return a tensor of the same shape that stores a single NaN, so that any use of it shows in the logits."""
     return output.new_full((), torch.nan).expand(output.shape)
 
 

@@ -1,7 +1,7 @@
 """The directions of weight space that the data inform: leading eigenvectors of the Gauss-Newton matrix, matrix-free.
 
-Chosen parameters are one vector w (P,). With the prior N(w*, I / precision) around the trained weights w* and logits
-f(w), the prior-whitened Gauss-Newton matrix at w* is
+The chosen parameters form one vector w (P,). With the prior N(w*, I / precision) around the trained weights w* and
+logits f(w), the prior-whitened Gauss-Newton matrix at w* is
 
     G = sum_n J_n' Lambda_n J_n / precision,    J_n = df_n/dw,    Lambda_n = the Hessian of the loss in the logits,
 
@@ -25,11 +25,8 @@ from torch import nn
 from torch.func import functional_call, jvp, vjp, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from enkbayes.nets.layers import logits_of
 from enkbayes.nets.loaders import Arguments
-
-PARTICLES = 50  # networks evaluated at a time
-LARGE = 20_000  # weights from which networks are evaluated one by one: a convolution has no fast form for many at once
-ROWS = 1 << 16  # tangents of a datum and a particle held at a time
 
 
 @dataclass(frozen=True)
@@ -63,27 +60,13 @@ class Weights:
 
     def named(self, vector: torch.Tensor) -> dict[str, torch.Tensor]:
         """Return a vector (..., P) as parameters by name, (..., *shape)."""
-        parts = torch.split(vector, [shape.numel() for shape in self.shapes], dim=-1)
+        chunks = torch.split(vector, [shape.numel() for shape in self.shapes], dim=-1)
         lead = vector.shape[:-1]
-        return {n: part.reshape(lead + shape) for n, part, shape in zip(self.names, parts, self.shapes, strict=True)}
+        return {n: chunk.reshape(lead + shape) for n, chunk, shape in zip(self.names, chunks, self.shapes, strict=True)}
 
 
 def _belongs(name: str, layer: str) -> bool:
     return name == layer or name.startswith(layer + ".")
-
-
-def logits_of(output: Any) -> torch.Tensor:
-    """Return logits (n,) of outputs (n,), (n, 1) or (n, 2), the difference z1 - z0, and (n, K) of outputs (n, K)."""
-    if not isinstance(output, torch.Tensor):
-        raise ValueError(
-            f"the model returns a {type(output).__name__}; expected one tensor of logits, or pass "
-            "output=function that takes the logits from what the model returns"
-        )
-    if output.ndim not in (1, 2):
-        raise ValueError(f"the model returns shape {tuple(output.shape)}; expected logits (n,), (n, 1) or (n, K)")
-    if output.ndim == 1 or output.shape[1] == 1:
-        return output.reshape(-1)
-    return output[:, 1] - output[:, 0] if output.shape[1] == 2 else output
 
 
 @dataclass(frozen=True)
@@ -101,7 +84,7 @@ class Network:
 
 @contextmanager
 def differentiable() -> Iterator[None]:
-    """Let attention use kernels that know forward derivatives and batches of weights."""
+    """Make attention use kernels that support forward derivatives and batches of weights."""
     fast = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
@@ -113,25 +96,25 @@ def differentiable() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Subspace:
-    """The weights w = centre + directions u around the trained ones, centre (P,), directions (P, r).
+    """The weights w = centre + directions u around the trained weights, centre (P,), directions (P, r).
 
-    `scale` multiplies all logits; it is the inverse of a temperature.
+    `scale` multiplies all logits; it is the inverse of a temperature. With `vectorise`, `networks` networks are
+    evaluated at once, and Jacobians hold about `tangents` numbers a logit. Without it, networks are evaluated one by
+    one, so that one set of weights is in memory at a time.
     """
 
     network: Network
     centre: torch.Tensor
     directions: torch.Tensor
     scale: torch.Tensor | float = 1.0
+    vectorise: bool = True
+    networks: int = 50
+    tangents: int = 1 << 16
 
     @property
     def rank(self) -> int:
         """The number of directions."""
         return int(self.directions.shape[1])
-
-    @property
-    def large(self) -> bool:
-        """Whether networks are evaluated one by one."""
-        return bool(self.centre.shape[0] > LARGE)
 
     def weights(self, theta: torch.Tensor) -> torch.Tensor:
         """Return the weights (J, P) of particles u (J, r)."""
@@ -140,17 +123,19 @@ class Subspace:
     def logits(self, theta: torch.Tensor, inputs: Arguments) -> torch.Tensor:
         """Return the logits (n, J) or (n, J, K) of particles u (J, r)."""
         function = partial(self.network.logits, inputs=inputs)
-        if self.large:  # one set of weights in memory at a time
+        if not self.vectorise:
             return self.scale * torch.stack([function(self.weights(u[None, :])[0]) for u in theta], dim=1)
         with differentiable():
             # moved afterwards, since torch.export cannot trace vmap with out_dims=1
-            return self.scale * vmap(function, chunk_size=PARTICLES)(self.weights(theta)).movedim(0, 1)
+            return self.scale * vmap(function, chunk_size=self.networks)(self.weights(theta)).movedim(0, 1)
 
     def jacobian(self, theta: torch.Tensor, tangents: torch.Tensor, inputs: Arguments, rows: int) -> torch.Tensor:
-        """Return the derivatives (n, J, c) or (n, J, K, c) of the logits along tangents (r, c), for n <= rows."""
+        """Return the derivatives (n, J, c) or (n, J, K, c) of the logits along tangents (r, c), for inputs of at most
+        `rows` rows.
+        """
         function = partial(self.network.logits, inputs=inputs)
         columns = self.directions @ tangents
-        if self.large:
+        if not self.vectorise:
             with differentiable():
                 each = [[jvp(function, (w,), (c,))[1] for c in columns.T] for w in self.weights(theta)]
             return self.scale * torch.stack([torch.stack(along, dim=-1) for along in each], dim=1)
@@ -159,7 +144,7 @@ class Subspace:
             along = vmap(lambda column: jvp(function, (weights,), (column,))[1], in_dims=1, out_dims=-1)
             return along(columns)
 
-        group = max(1, ROWS // (rows * columns.shape[1]))
+        group = max(1, self.tangents // (rows * columns.shape[1]))
         with differentiable():
             return self.scale * vmap(slopes, out_dims=1, chunk_size=group)(self.weights(theta))
 
@@ -201,7 +186,7 @@ def informed_directions(
 def leading_eigenvectors(
     product: Callable[[torch.Tensor], torch.Tensor], reference: torch.Tensor, rank: int, seed: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return eigenvectors (P, r) and eigenvalues (r,), largest first, of a positive semi-definite matrix known by its
+    """Return eigenvectors (P, r) and eigenvalues (r,), largest first, of a positive semi-definite matrix, given its
     product with vectors like `reference` (P,); r = min(rank, P).
 
     >>> matrix = torch.diag(torch.arange(6.0))
@@ -228,7 +213,7 @@ def _as(x: np.ndarray[Any, Any], reference: torch.Tensor) -> torch.Tensor:
 
 
 def _load_forward_derivatives() -> None:
-    """Take the first forward derivative of this process, when torch loads what it needs and warns of its own code."""
+    """Take one forward derivative. The first in a process makes torch load code that emits DeprecationWarnings."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         jvp(torch.sin, (torch.zeros(1),), (torch.ones(1),))

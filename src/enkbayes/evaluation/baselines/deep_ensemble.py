@@ -1,11 +1,11 @@
 """Deep ensembles (Lakshminarayanan, Pritzel and Blundell 2017): M networks that differ in their random start and in the
 order of the data, trained on clean and adversarial inputs; their predictions are averaged.
 
-The adversarial input of a datum is
+The adversarial input of a row is
 
-    x* = x + eps sign(d loss / dx),    eps = 1 % of the range of each feature:
+    x* = x + eps sign(d loss / dx),    eps = 1 % of the range of each feature.
 
-the gradient is with respect to the input, and eps is a fixed positive number. (The paper prints the gradient with
+The gradient is taken with respect to the input, and eps is a fixed positive number. (The paper prints the gradient with
 respect to the weights, and a random eps that is negative half of the time, which would lower the loss instead.)
 """
 
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -26,7 +26,7 @@ from enkbayes.core.problem import Problem
 from enkbayes.engine.arrays import Array, to_numpy
 
 if TYPE_CHECKING:
-    from enkbayes.nets.network_ensemble import Committee
+    from enkbayes.nets.network_ensemble import NetworkEnsemble
 
 
 @dataclass(frozen=True)
@@ -40,23 +40,23 @@ class DeepEnsemble:
     hidden : tuple of int
         Widths of the hidden layers (ReLU) of the networks that `fit` makes; `fit_network` takes any network.
     steps : int
-        Optimiser steps of each network; the data are read as often as that takes.
+        Optimiser steps of each network, over as many epochs as they need.
     batch_size : int
-        Rows of a step, for arrays; a loader has its own.
+        Rows in a step, for arrays; a loader has its own batch size.
     learning_rate : float
-        Of Adam at the start; it falls to zero along a cosine.
+        Initial learning rate of Adam; it falls to zero along a cosine.
     adversarial : float
-        eps as a share of the range of each feature; 0 trains on clean data alone.
+        eps as a fraction of the range of each feature; 0 trains on clean data alone.
     vectorise : bool, optional
-        Whether all networks take a step at once (`torch.func.vmap`). Default: when they have no buffers and no
+        Whether all networks take a step at once (`torch.func.vmap`). Default: if they have no buffers and no
         dropout, and the data are an array. Five networks 2-20-20-50-1 then take 2.5 times less
-        processor time than one by one, networks of width 512 as much (2 cores, torch 2.13).
+        processor time than one by one; networks of width 512 take the same time (2 cores, torch 2.13).
 
     Examples
     --------
     >>> problem = Problem.create([[1.0], [2.0], [-1.0], [0.5]], [1, 1, 0, 0])
-    >>> committee = DeepEnsemble(members=3, steps=20).fit(problem)
-    >>> committee.sample_proba(np.asarray([[0.0], [1.0]])).shape
+    >>> ensemble = DeepEnsemble(members=3, steps=20).fit(problem)
+    >>> ensemble.sample_proba(np.asarray([[0.0], [1.0]])).shape
     (3, 2, 2)
     """
 
@@ -76,18 +76,18 @@ class DeepEnsemble:
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; expected a positive whole number")
         if not 0 <= self.adversarial < math.inf:
-            raise ValueError(f"adversarial is {self.adversarial}; expected a share of the input range, such as 0.01")
+            raise ValueError(f"adversarial is {self.adversarial}; expected a fraction of the input range, such as 0.01")
 
-    def fit(self, problem: Problem, *, seed: int = 0, progress: bool = False) -> Committee:
-        """Train networks on the features of a problem with linear logits: another model on the same features.
+    def fit(self, problem: Problem, *, seed: int = 0, progress: bool = False) -> NetworkEnsemble:
+        """Train networks on the features of a problem with linear logits.
 
-        The prior of the problem's weights, which must be N(0, variance I), is the prior of all weights of the networks
-        (weight decay 1 / variance); that of the intercept is the prior of their biases.
+        The prior of the problem's weights, which must be N(0, variance I), becomes the prior of all weights of the
+        networks (weight decay 1 / variance). The prior of the intercept becomes the prior of their biases.
         """
         if not isinstance(problem.model, LinearLogits) or isinstance(problem.likelihood, Normal):
             raise ValueError(
                 f"a deep ensemble needs features and classes; got {type(problem.model).__name__} with"
-                f" {problem.likelihood}, for which there is fit_network"
+                f" {problem.likelihood}; use fit_network instead"
             )
         precision, bias_precision = _precisions(problem)
         features = problem.model.features
@@ -120,34 +120,34 @@ class DeepEnsemble:
         checkpoint: str | Path | None = None,
         seed: int = 0,
         progress: bool = False,
-    ) -> Committee:
-        """Train M networks of any kind and return what they predict together.
+    ) -> NetworkEnsemble:
+        """Train M networks of any architecture and return the ensemble.
 
         Parameters
         ----------
         make_model : callable
-            () -> an untrained nn.Module that returns logits (n,), (n, 1) or (n, K). It is called M times, each with
-            torch's random numbers seeded anew; its dtype and device are those of the training.
+            () -> an untrained nn.Module that returns logits (n,), (n, 1) or (n, K). It is called M times, with a
+            different torch seed each time; training uses its dtype and device.
         X : array (N, ...) or loader
-            Inputs of any array library, or an iterable of batches (x, y) that can be read again and again; a DataLoader
-            with shuffle=True gives each network an order of its own.
+            Inputs of any array library, or an iterable of batches (x, y) that can be read repeatedly. A DataLoader
+            with shuffle=True gives each network a different order.
         y : array-like (N,), optional
             Classes, when X is an array.
         weights : array-like (N,), optional
             How often each row counts, when X is an array.
         classes : array-like (K,), optional
-            All classes, when the labels may not show every one of them.
+            All classes, if some may be missing from the labels.
         prior_precision, bias_precision : float
             The loss is the average of clean and adversarial cross-entropy, summed over the data, plus
             prior_precision / 2 times the squares of all weights (parameters with two or more axes) and bias_precision
-            / 2 times those of the others. So each datum counts once, as in the other methods.
+            / 2 times the squares of the others. Each row thus counts once, as in the other methods.
         optimiser : callable, optional
-            parameters -> torch optimiser, instead of Adam with a falling rate; its rate then stays. When all networks
-            take a step at once it must work entry by entry, as SGD and Adam do.
+            parameters -> torch optimiser with a constant learning rate, instead of Adam with a falling one. If all
+            networks take a step at once, it must work elementwise, as SGD and Adam do.
         checkpoint : path, optional
-            A folder for finished networks. A call with the same data and settings goes on with those that are missing.
+            A folder for finished networks. A call with the same data and settings trains only those that are missing.
         seed : int
-            Of random starts and orders.
+            Seed of the random starts and orders.
         progress : bool
             Show a progress bar on standard error.
 
@@ -156,17 +156,28 @@ class DeepEnsemble:
         >>> from torch import nn
         >>> X = np.random.default_rng(0).standard_normal((60, 2))
         >>> make_model = lambda: nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 3))
-        >>> committee = DeepEnsemble(steps=10).fit_network(make_model, X, np.arange(60) % 3)
-        >>> committee.predict_proba(X).shape, committee.predict_uncertainty(X).epistemic.shape
+        >>> ensemble = DeepEnsemble(steps=10).fit_network(make_model, X, np.arange(60) % 3)
+        >>> ensemble.predict_proba(X).shape, ensemble.predict_uncertainty(X).epistemic.shape
         ((60, 3), (60,))
         """
-        from enkbayes.nets.training.data import source_of
-        from enkbayes.nets.training.deep_ensemble import Recipe, own_random_numbers, train_members
+        from enkbayes.nets.training.data import training_data
+        from enkbayes.nets.training.deep_ensemble import Recipe, preserved_random_state, train_members
 
-        recipe = Recipe(self, prior_precision, bias_precision, optimiser, seed)
-        with own_random_numbers():
-            source = source_of(X, y, weights, classes, self.batch_size)
-            return train_members(make_model, source, recipe, checkpoint=checkpoint, progress=progress)
+        recipe = Recipe(
+            members=self.members,
+            steps=self.steps,
+            learning_rate=self.learning_rate,
+            adversarial=self.adversarial,
+            vectorise=self.vectorise,
+            prior_precision=prior_precision,
+            bias_precision=bias_precision,
+            optimiser=optimiser,
+            seed=seed,
+            label=repr(replace(self, members=1, vectorise=None)),  # neither changes what a member becomes
+        )
+        with preserved_random_state():
+            data = training_data(X, y, weights, classes, self.batch_size)
+            return train_members(make_model, data, recipe, checkpoint=checkpoint, progress=progress)
 
 
 def _precisions(problem: Problem) -> tuple[float, float]:

@@ -1,7 +1,8 @@
-"""Training the members of a deep ensemble: all at once where the networks allow it, one by one where not.
+"""Training the members of a deep ensemble: all at once if the networks allow it, otherwise one by one.
 
-Members are independent, so one optimiser of stacked parameters (M, ...) does to each of them what its own would do, and
-the M networks of a step are one batched product. Networks with buffers (BatchNorm) or dropout are trained one by one.
+Members are independent. One optimiser of stacked parameters (M, ...) therefore does to each of them what an optimiser
+of its own would do, and the M networks of a step are one batched product. Networks with buffers (BatchNorm) or dropout
+are trained one by one.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import copy
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,37 +21,44 @@ from torch import nn
 from torch.func import functional_call, stack_module_state, vmap
 from torch.nn import functional
 
-from enkbayes.evaluation.baselines.deep_ensemble import DeepEnsemble
 from enkbayes.nets.checkpoints import restore, store
+from enkbayes.nets.layers import logits_of
 from enkbayes.nets.loaders import device_of
-from enkbayes.nets.network_ensemble import Committee
-from enkbayes.nets.subspace import logits_of
-from enkbayes.nets.training.data import ArraySource, Batch, Source
+from enkbayes.nets.network_ensemble import NetworkEnsemble
+from enkbayes.nets.training.data import ArrayData, Batch, TrainingData
 
 Forward = Callable[[torch.Tensor], torch.Tensor]
 """Inputs (M, B, ...) of the members -> their logits (M, B) or (M, B, K)."""
 
 Advance = Callable[[], None]
 
-own_random_numbers = partial(torch.random.fork_rng, devices=[])
-"""A context in which torch may be seeded anew; the user's random numbers go on after it as if nothing had happened."""
+preserved_random_state = partial(torch.random.fork_rng, devices=[])
+"""A context that restores torch's random state at its end, so that code inside may seed torch."""
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """How members are trained: the method's settings, and what belongs to one fit of it."""
+    """How members are trained: their number, the steps and the learning rate of each, adversarial inputs, whether all
+    take a step at once, the prior, the optimiser and the seed.
 
-    method: DeepEnsemble
+    `label` identifies the settings in checkpoints.
+    """
+
+    members: int
+    steps: int
+    learning_rate: float
+    adversarial: float
+    vectorise: bool | None
     prior_precision: float
     bias_precision: float
     optimiser: Callable[[Any], Any] | None
     seed: int
+    label: str
 
-    def name(self, source: Source) -> str:
-        """Return a fingerprint of all that decides what a member becomes, as far as it is known."""
-        method = replace(self.method, members=1, vectorise=None)
-        said = (method, self.prior_precision, self.bias_precision, self.seed, source.name)
-        return hashlib.sha256(repr(said).encode()).hexdigest()
+    def fingerprint(self, data: TrainingData) -> str:
+        """Return a fingerprint of the settings and the data that determine a member."""
+        numbers = (self.prior_precision, self.bias_precision, self.seed, data.fingerprint)
+        return hashlib.sha256(f"({self.label}, {', '.join(map(repr, numbers))})".encode()).hexdigest()
 
 
 def small_network(inputs: int, hidden: Sequence[int], outputs: int) -> nn.Module:
@@ -68,29 +76,29 @@ def small_network(inputs: int, hidden: Sequence[int], outputs: int) -> nn.Module
 
 def train_members(
     make_model: Callable[[], nn.Module],
-    source: Source,
+    data: TrainingData,
     recipe: Recipe,
     *,
     checkpoint: str | Path | None = None,
     progress: bool = False,
-) -> Committee:
-    """Return M trained networks; those that the folder `checkpoint` holds are taken from there."""
-    networks = [_new_network(make_model, recipe.seed, m) for m in range(recipe.method.members)]
-    _check_outputs(networks[0], source)
-    together = _vectorised(networks[0], source, recipe.method.vectorise)
-    name = recipe.name(source)
+) -> NetworkEnsemble:
+    """Return M trained networks; members that are in the folder `checkpoint` are loaded instead of trained."""
+    networks = [_new_network(make_model, recipe.seed, m) for m in range(recipe.members)]
+    _check_outputs(networks[0], data)
+    together = _vectorised(networks[0], data, recipe.vectorise)
+    name = recipe.fingerprint(data)
     missing = [m for m, network in enumerate(networks) if not restore(network, checkpoint, m, name)]
     groups = [missing] if together and missing else [[m] for m in missing]
-    with _bar(recipe.method.steps * len(groups), enabled=progress) as advance:
+    with _bar(recipe.steps * len(groups), enabled=progress) as advance:
         for group in groups:
-            _train([networks[m] for m in group], group, source, recipe, advance, together=together)
+            _train([networks[m] for m in group], group, data, recipe, advance, together=together)
             for m in group:
                 store(networks[m], checkpoint, m, name)
-    return Committee(tuple(network.eval() for network in networks), source.classes)
+    return NetworkEnsemble(tuple(network.eval() for network in networks), data.classes)
 
 
 def adversarial_inputs(forward: Forward, batch: Batch, reach: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the loss (M, B) of each datum, and x* = x + reach * sign(d loss / dx) with the gradient's graph cut."""
+    """Return the loss (M, B) of each row, and x* = x + reach * sign(d loss / dx) with the gradient's graph cut."""
     x, targets, _ = batch
     x = x.detach().requires_grad_()
     loss = cross_entropy(forward(x), targets)
@@ -117,17 +125,17 @@ def data_loss(forward: Forward, batch: Batch, reach: torch.Tensor | None) -> tor
 
 
 def _train(
-    networks: list[nn.Module], group: list[int], source: Source, recipe: Recipe, advance: Advance, *, together: bool
+    networks: list[nn.Module], group: list[int], data: TrainingData, recipe: Recipe, advance: Advance, *, together: bool
 ) -> None:
     """Train the networks in place."""
     device, dtype = device_of(networks[0]), next(networks[0].parameters()).dtype
-    reach = recipe.method.adversarial * source.span().to(device, dtype) if recipe.method.adversarial else None
+    reach = recipe.adversarial * data.span().to(device, dtype) if recipe.adversarial else None
     torch.manual_seed(_torch_seed(recipe.seed, group[0], 1))
     forward, parameters, collect = (_at_once if together else _alone)(networks)
-    penalties = _penalties(networks[0], recipe, source.size)
+    penalties = _penalties(networks[0], recipe, data.size)
     optimiser, schedule = _optimiser(list(parameters.values()), recipe)
-    endless = [source.batches((recipe.seed, m), device) for m in group]
-    for _ in range(recipe.method.steps):
+    endless = [data.batches((recipe.seed, m), device) for m in group]
+    for _ in range(recipe.steps):
         loss = data_loss(forward, _stacked([next(batches) for batches in endless], dtype), reach)
         for key, precision in penalties.items():
             loss = loss + precision / 2 * parameters[key].square().sum()
@@ -140,7 +148,7 @@ def _train(
 
 
 def _at_once(networks: list[nn.Module]) -> tuple[Forward, dict[str, torch.Tensor], Callable[[], None]]:
-    """Return the members as one function of stacked inputs, its parameters, and how to hand these back."""
+    """Return the members as one function of stacked inputs, its parameters, and a function that copies these back."""
     parameters, buffers = stack_module_state(networks)
     frame = copy.deepcopy(networks[0]).to("meta")
 
@@ -165,14 +173,14 @@ def _alone(networks: list[nn.Module]) -> tuple[Forward, dict[str, torch.Tensor],
 
 
 def _stacked(batches: list[Batch], dtype: torch.dtype) -> Batch:
-    """Return the members' batches as one, with an axis of members in front."""
+    """Return the members' batches as one batch, with an axis of members in front."""
     x, targets, weights = zip(*batches, strict=True)
     counts = None if weights[0] is None else torch.stack(weights).to(dtype)
     return torch.stack(x).to(dtype), torch.stack(targets), counts
 
 
 def _penalties(network: nn.Module, recipe: Recipe, size: int) -> dict[str, float]:
-    """Return the prior precision of each parameter, over N, since the loss is an average over the data."""
+    """Return the prior precision of each parameter, divided by N because the loss is an average over the rows."""
     each = {
         key: (recipe.prior_precision if parameter.ndim > 1 else recipe.bias_precision) / size
         for key, parameter in network.named_parameters()
@@ -183,26 +191,26 @@ def _penalties(network: nn.Module, recipe: Recipe, size: int) -> dict[str, float
 def _optimiser(parameters: list[torch.Tensor], recipe: Recipe) -> tuple[Any, Callable[[], None]]:
     if recipe.optimiser is not None:
         return recipe.optimiser(parameters), lambda: None
-    optimiser = torch.optim.Adam(parameters, lr=recipe.method.learning_rate)
-    return optimiser, torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, recipe.method.steps).step
+    optimiser = torch.optim.Adam(parameters, lr=recipe.learning_rate)
+    return optimiser, torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, recipe.steps).step
 
 
-def _vectorised(network: nn.Module, source: Source, wish: bool | None) -> bool:
-    """Return whether to train all networks at once: the wish, or whether that is possible."""
+def _vectorised(network: nn.Module, data: TrainingData, wish: bool | None) -> bool:
+    """Return whether to train all networks at once: as requested, or else if that is possible."""
     dropout = any("Dropout" in type(module).__name__ for module in network.modules())
     buffers = next(network.buffers(), None) is not None
-    if wish and (buffers or not isinstance(source, ArraySource)):
+    if wish and (buffers or not isinstance(data, ArrayData)):
         what = "networks with buffers, as BatchNorm has," if buffers else "a loader"
         raise ValueError(f"{what} cannot be trained all at once; use vectorise=None")
-    return (not dropout and not buffers and isinstance(source, ArraySource)) if wish is None else wish
+    return (not dropout and not buffers and isinstance(data, ArrayData)) if wish is None else wish
 
 
-def _check_outputs(network: nn.Module, source: Source) -> None:
-    """Refuse a network that does not have an output for each class."""
-    parameter, K = next(network.parameters(), None), len(source.classes)
+def _check_outputs(network: nn.Module, data: TrainingData) -> None:
+    """Raise an error if the network does not have an output for each class."""
+    parameter, K = next(network.parameters(), None), len(data.classes)
     if parameter is None:
         raise ValueError("the network has no parameters; expected an untrained nn.Module")
-    x = next(source.batches((0,), parameter.device))[0][:2].to(parameter.dtype)
+    x = next(data.batches((0,), parameter.device))[0][:2].to(parameter.dtype)
     network.eval()
     with torch.no_grad():
         shape = tuple(logits_of(network(x)).shape)
@@ -217,7 +225,7 @@ def _new_network(make_model: Callable[[], nn.Module], seed: int, member: int) ->
 
 
 def _torch_seed(seed: int, member: int, purpose: int) -> int:
-    """Return a seed of its own for each member and purpose."""
+    """Return a different seed for each member and purpose."""
     return int.from_bytes(hashlib.sha256(f"{seed} {member} {purpose}".encode()).digest()[:7])
 
 

@@ -1,8 +1,8 @@
-"""Training an image classifier on the CPU, epoch by epoch, so that it can be stopped and goes on where it was.
+"""Training an image classifier on the CPU. A run that was interrupted continues from its last epoch.
 
-SGD with Nesterov momentum and weight decay; the rate rises over the first tenth of the steps and falls along a cosine.
-Images are mirrored and shifted by up to an eighth of their side at random. The random numbers of an epoch belong to its
-number, so a run that was stopped and one that was not end with the same weights.
+SGD with Nesterov momentum and weight decay; the learning rate rises over the first tenth of the steps and falls along a
+cosine. Images are flipped and shifted at random, by up to an eighth of their side. Each epoch has random numbers of its
+own, so an interrupted run and an uninterrupted one end with the same weights.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from safetensors.torch import save_file
 from torch import nn
 from torch.nn import functional
 
-from enkbayes.nets.subspace import logits_of
+from enkbayes.nets.layers import logits_of
 from enkbayes.storage.files import replacing
 from enkbayes.storage.fingerprint import fingerprint
 
@@ -33,6 +33,8 @@ ShowEpoch = Callable[[int, float], None]
 class ImageTraining:
     """Settings of the training.
 
+    Examples
+    --------
     >>> [round(ImageTraining().rate(share), 6) for share in (0.0, 0.1, 0.55, 1.0)]
     [0.01, 0.1, 0.05, 0.0]
     """
@@ -45,7 +47,7 @@ class ImageTraining:
     seed: int = 0
 
     def rate(self, share: float) -> float:
-        """Return the learning rate after this share of all steps."""
+        """Return the learning rate after this fraction of all steps."""
         rise = 0.1
         if share < rise:
             return self.learning_rate * (0.1 + 0.9 * share / rise)
@@ -63,8 +65,8 @@ def train_on_images(
 ) -> nn.Module:
     """Train the model in place on images (N, H, W, C) of bytes and class numbers (N,), and return it in eval mode.
 
-    After each epoch the file `checkpoint` is written; if it is there and belongs to the same data and settings,
-    training goes on from it. torch's own random numbers, which Dropout draws, are left as they were.
+    The file `checkpoint` is written after each epoch. If it exists and belongs to the same data and settings, training
+    continues from it. torch's random state, which Dropout uses, does not change.
 
     >>> model = nn.Sequential(nn.Flatten(), nn.Linear(48, 2))
     >>> images = np.random.default_rng(0).integers(0, 256, (20, 4, 4, 3)).astype(np.uint8)
@@ -102,14 +104,14 @@ def image_tensor(images: Vector) -> torch.Tensor:
 
 
 def augmented(x: torch.Tensor, random: torch.Generator) -> torch.Tensor:
-    """Return images (B, C, H, W), half of them mirrored, each shifted at random; what enters at an edge is its mirror.
+    """Return images (B, C, H, W), half of them flipped, each shifted at random; edges are padded by reflection.
 
     >>> augmented(torch.zeros(2, 3, 8, 8), torch.Generator().manual_seed(0)).shape
     torch.Size([2, 3, 8, 8])
     """
     count, _, height, width = x.shape
-    mirror = torch.rand(count, generator=random) < 0.5
-    x = torch.where(mirror[:, None, None, None], x.flip(3), x)
+    flipped = torch.rand(count, generator=random) < 0.5
+    x = torch.where(flipped[:, None, None, None], x.flip(3), x)
     reach = max(height // 8, 1)
     padded = functional.pad(x, (reach,) * 4, mode="reflect")
     down, right = torch.randint(0, 2 * reach + 1, (2, count), generator=random)
@@ -127,12 +129,12 @@ def _epoch(
     training: ImageTraining,
     epoch: int,
 ) -> float:
-    """Read all data once and return the mean loss. Layers draw from torch's random numbers, all else from `random`."""
+    """Train for one epoch and return the mean loss. Layers use torch's random state, all else uses `random`."""
     seeds = np.random.SeedSequence((training.seed, epoch)).generate_state(2).tolist()
     random = torch.Generator().manual_seed(seeds[0])
     torch.manual_seed(seeds[1])
     batches = list(torch.randperm(len(x), generator=random).split(training.batch_size))
-    if len(batches) > 1 and len(batches[-1]) == 1:  # a single image has no variance to normalise by
+    if len(batches) > 1 and len(batches[-1]) == 1:  # BatchNorm cannot normalise a single image
         batches[-2:] = [torch.cat(batches[-2:])]
     model.train()
     total = 0.0
@@ -160,7 +162,7 @@ def _store(model: nn.Module, optimiser: torch.optim.Optimizer, path: Path | None
     for i, parameter in enumerate(model.parameters()):
         if (momentum := optimiser.state[parameter].get("momentum_buffer")) is not None:
             tensors[f"momentum.{i}"] = momentum
-    # the format takes no tensors that share memory, as tied weights do
+    # safetensors does not accept tensors that share memory, as tied weights do
     apart = {key: tensor.clone(memory_format=torch.contiguous_format) for key, tensor in tensors.items()}
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as draft:
@@ -168,7 +170,7 @@ def _store(model: nn.Module, optimiser: torch.optim.Optimizer, path: Path | None
 
 
 def _restore(model: nn.Module, optimiser: torch.optim.Optimizer, path: Path | None, name: str) -> int:
-    """Fill model and optimiser from the file, if it is there, and return how many epochs are behind it."""
+    """Load model and optimiser from the file, if it exists, and return the number of finished epochs."""
     if path is None or not path.exists():
         return 0
     try:
@@ -176,7 +178,7 @@ def _restore(model: nn.Module, optimiser: torch.optim.Optimizer, path: Path | No
             about = file.metadata() or {}
             if about.get("recipe") != name:
                 raise ValueError(
-                    f"{path} was trained on other data or with other settings; remove it, or train elsewhere"
+                    f"{path} was trained on other data or with other settings; remove it, or use another file"
                 )
             model.load_state_dict({key: file.get_tensor(f"model.{key}") for key in model.state_dict()})
             names = set(file.keys())

@@ -32,9 +32,11 @@ class Block(nn.Module):  # type: ignore[misc]
 class ResNet10(nn.Module):  # type: ignore[misc]
     """A stem, four blocks of `widths` channels, the average over the image, a Linear layer.
 
-    The first block works on the whole image, where channels are dear: with 16 of them instead of 32 a step takes about
-    half of the time. `head` has no bias, so one logit has the paper's D = 256 parameters.
+    The first block works at full resolution, where channels are expensive: with 16 of them instead of 32, a step takes
+    about half the time. `head` has no bias, so one logit has the paper's D = 256 parameters.
 
+    Examples
+    --------
     >>> model = ResNet10(outputs=1)
     >>> model(torch.zeros(2, 3, 32, 32)).shape, model.head.in_features
     (torch.Size([2, 1]), 256)
