@@ -1,9 +1,9 @@
-"""Tasks to make choices on, which usefulness.py never measures: other classes, other strange rows, other networks.
+"""Tasks for choosing settings, which usefulness.py does not evaluate: other classes, other networks, other OOD rows.
 
-Deer and horses instead of dogs and cats; members 3 and 4 of the networks for ten classes and Fashion-MNIST, with
-training images that they have not seen as known rows and MNIST or drawings as strange ones; digits with other pairs of
-classes held out; tables shifted along the second principal component instead of the first. A member is the first
-network of a seed's ensemble of no measured seed (these are 0, 1 and 2).
+Deer and horses instead of dogs and cats. Members 3 and 4 of the networks for ten classes and for Fashion-MNIST, with
+training images that they were not trained on as in-distribution rows, and MNIST or drawings as out-of-distribution
+rows. Digits with other pairs of classes held out. Tables shifted along the second principal component instead of the
+first. Members 3 and 4 are not the first network of an evaluated seed (0, 1 and 2).
 """
 
 from __future__ import annotations
@@ -13,10 +13,8 @@ from typing import Any
 
 import numpy as np
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, load_wine
-from sklearn.decomposition import PCA
-from sklearn.preprocessing import StandardScaler
 from useful_networks import RECIPES, deer_and_horses, trained
-from useful_tasks import CALIBRATION, STRANGE, Data, Split, small
+from useful_tasks import CALIBRATION_ROWS, OOD_ROWS, Data, Split, far_rows, small
 
 from enkbayes.nets.training.images import image_tensor
 from enkbayes.reproduction.datasets.cifar import load_cifar10
@@ -24,7 +22,8 @@ from enkbayes.reproduction.datasets.idx import load_fashion_mnist, load_mnist
 from enkbayes.reproduction.datasets.images import Images, in_colour
 from enkbayes.reproduction.datasets.quickdraw import load_quickdraw
 
-SEEN = 20_000  # training images of the networks for ten classes and Fashion-MNIST
+TRAINING_IMAGES = 20_000  # of the networks for ten classes and Fashion-MNIST
+UNSEEN = slice(TRAINING_IMAGES, TRAINING_IMAGES + 6_000)
 SEEDS = range(100, 105)  # of tables
 
 
@@ -33,16 +32,16 @@ def _some(data: Images, count: int, seed: int) -> Images:
     return Images(data.images[rows], data.labels[rows])
 
 
-def _images(task: str, member: int, unseen: Images, strange: Images) -> Split:
+def _images(task: str, member: int, unseen: Images, ood: Images) -> Split:
     network, seconds = trained(task, member)
     train, mixed = RECIPES[task].train(), _some(unseen, len(unseen), member)
-    known = Data(image_tensor(mixed.images), mixed.labels)
-    half = min(CALIBRATION, len(unseen) // 2)
+    inside = Data(image_tensor(mixed.images), mixed.labels)
+    half = min(CALIBRATION_ROWS, len(unseen) // 2)
     return Split(
         Data(image_tensor(train.images), train.labels),
-        known.rows(np.arange(half)),
-        known.rows(np.arange(half, len(unseen))),
-        {"strange": image_tensor(_some(strange, STRANGE, member).images)},
+        inside.rows(np.arange(half)),
+        inside.rows(np.arange(half, len(unseen))),
+        {"OOD": image_tensor(_some(ood, OOD_ROWS, member).images)},
         [network],
         [seconds],
     )
@@ -56,31 +55,30 @@ def deer_horses(member: int) -> Split:
 
 def ten_classes(member: int) -> Split:
     train, _ = load_cifar10()
-    unseen = Images(train.images[SEEN : SEEN + 6_000], train.labels[SEEN : SEEN + 6_000])
+    unseen = Images(train.images[UNSEEN], train.labels[UNSEEN])
     return _images("ten-classes", member, unseen, in_colour(load_mnist()[0]))
 
 
 def fashion(member: int) -> Split:
     train, _ = load_fashion_mnist()
-    unseen = Images(train.images[SEEN : SEEN + 6_000], train.labels[SEEN : SEEN + 6_000])
+    unseen = Images(train.images[UNSEEN], train.labels[UNSEEN])
     return _images("fashion", member, unseen, load_quickdraw())
 
 
 def digits() -> Iterator[Split]:
     X, y = load_digits(return_X_y=True)
     for held in ((0, 1), (2, 3), (4, 5), (6, 7)):
-        known = ~np.isin(y, held)
-        numbers = np.unique(y[known], return_inverse=True)[1]
-        yield from small(X[known] / 16, numbers, X[~known] / 16, "other digits", 100 + held[0], (0.5, 0.25))
+        inside = ~np.isin(y, held)
+        numbers = np.unique(y[inside], return_inverse=True)[1]
+        yield from small(X[inside] / 16, numbers, X[~inside] / 16, "other digits", 100 + held[0], members=1, splits=1)
 
 
 def shifted(load: Callable[..., Any]) -> Iterator[Split]:
     X, y = load(return_X_y=True)
     y = y if load is not load_diabetes else (y > np.median(y)).astype(int)
-    along = PCA(2).fit_transform(StandardScaler().fit_transform(X))[:, 1]
-    far = along > np.quantile(along, 0.8)
+    far = far_rows(X, component=1)
     for seed in SEEDS:
-        yield from small(X[~far], y[~far], X[far], "shifted rows", seed, (0.5, 0.25))
+        yield from small(X[~far], y[~far], X[far], "shifted rows", seed, members=1, splits=1)
 
 
 DEVELOPMENT: dict[str, Callable[[], Iterator[Split]]] = {

@@ -1,7 +1,7 @@
-"""The methods of usefulness.py: each says what it predicts for calibration, evaluation and strange rows, and its cost.
+"""The methods of usefulness.py: their predictions for calibration, evaluation and OOD rows, and their cost.
 
-All posteriors of the last layer but the paper's recipe have the prior and the likelihood that our default chooses, so
-that Laplace, HMC and ours differ in nothing else.
+All posteriors of the last layer except the paper's recipe have the prior and the likelihood that our default chooses,
+so Laplace, HMC and our default differ in nothing else.
 """
 
 from __future__ import annotations
@@ -17,17 +17,16 @@ import numpy as np
 import torch
 from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax, softmax
-from useful_tasks import Data, Split, Task
+from useful_tasks import BATCH, Data, Split, Task
 
 from enkbayes.core.posterior import Posterior
 from enkbayes.core.problem import Problem
 from enkbayes.evaluation.baselines import HMC, Laplace
 from enkbayes.evaluation.metrics import confidence, entropy, logit_variance, mutual_information
 from enkbayes.inference.calibration import calibrate
-from enkbayes.nets import BayesianHead, BayesianNetwork, Probes, Strangeness
-from enkbayes.nets.layers import Layer, linear_layer
+from enkbayes.nets import BayesianHead, BayesianNetwork, OODScore, Probes
+from enkbayes.nets.layers import Layer, linear_layer, linear_names
 from enkbayes.nets.posterior_module import PosteriorModule
-from enkbayes.nets.start import trained_weights
 from enkbayes.samplers import Equilibrium
 from enkbayes.samplers.run import run
 
@@ -35,8 +34,8 @@ Vector = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, eq=False)
-class Said:
-    """Probabilities (n, K) for rows, and scores (n,), larger for stranger, one of which is recommended."""
+class Prediction:
+    """Probabilities (n, K) of rows, and OOD scores (n,) by name, larger for rows unlike the training data."""
 
     proba: Vector
     scores: dict[str, Vector] = field(default_factory=dict)
@@ -44,31 +43,31 @@ class Said:
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """What a method says, the score that it recommends, its seconds with all training, and a note."""
+    """The predictions of a method, the score that it recommends, its seconds with all training, and a note."""
 
-    calibration: Said
-    evaluation: Said
-    strange: dict[str, Said]
+    calibration: Prediction
+    evaluation: Prediction
+    ood: dict[str, Prediction]
     seconds: float
     recommended: str = "confidence"
     note: str = ""
 
 
-Say = Callable[[torch.Tensor], Said]
+Predict = Callable[[torch.Tensor], Prediction]
 
 
-def plain(proba: Vector) -> Said:
-    return Said(proba, {"confidence": -confidence(proba), "entropy": entropy(proba)})
+def plain(proba: Vector) -> Prediction:
+    return Prediction(proba, {"confidence": -confidence(proba), "entropy": entropy(proba)})
 
 
-def outcome(say: Say, split: Split, seconds: float, recommended: str = "confidence", note: str = "") -> Outcome:
-    strange = {name: say(x) for name, x in split.strange.items()}
-    return Outcome(say(split.calibration.x), say(split.evaluation.x), strange, seconds, recommended, note)
+def outcome(predict: Predict, split: Split, seconds: float, recommended: str = "confidence", note: str = "") -> Outcome:
+    ood = {name: predict(x) for name, x in split.ood.items()}
+    return Outcome(predict(split.calibration.x), predict(split.evaluation.x), ood, seconds, recommended, note)
 
 
 @torch.no_grad()
 def batched(function: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor) -> Vector:
-    return torch.cat([function(part) for part in x.split(250)]).double().numpy()
+    return torch.cat([function(chunk) for chunk in x.split(BATCH)]).double().numpy()
 
 
 def logits(network: torch.nn.Module, x: torch.Tensor) -> Vector:
@@ -95,50 +94,49 @@ def temperature(split: Split, _: Task, __: int) -> Outcome:
 
 
 def ensemble(split: Split, _: Task, __: int) -> Outcome:
-    def say(x: torch.Tensor) -> Said:
+    def predict(x: torch.Tensor) -> Prediction:
         each = np.stack([softmax(logits(member, x), axis=1) for member in split.networks])
-        said = plain(each.mean(axis=0))
-        said.scores["mutual information"] = mutual_information(each)
-        return said
+        found = plain(each.mean(axis=0))
+        found.scores["mutual information"] = mutual_information(each)
+        return found
 
-    return outcome(say, split, sum(split.seconds))
+    return outcome(predict, split, sum(split.seconds))
 
 
 @lru_cache(maxsize=1)
-def seen_features(network: torch.nn.Module, train: Data) -> tuple[Vector, float]:
-    """Return the features of training rows, which all halvings of a seed share, and the seconds that they took."""
+def training_features(network: torch.nn.Module, train: Data) -> tuple[Vector, float]:
+    """Return the features of the training rows, which all splits of a seed share, and the seconds that they took."""
     begun, body = time.process_time(), BayesianHead.empty(network).body
-    found = batched(lambda part: body(part).reshape(len(part), -1), train.x)
+    found = batched(lambda chunk: body(chunk).reshape(len(chunk), -1), train.x)
     return found, time.process_time() - begun
 
 
-class LastLayer:
-    """The problem of the last layer that our default chooses, found once for a split, and the features of rows."""
+def last_layer(network: torch.nn.Module) -> Layer:
+    return Layer.of(linear_layer(network, linear_names(network)[-1]))
 
-    kept: tuple[Split | None, Any] = (None, None)
+
+class LastLayer:
+    """The problem of the last layer that our default chooses for a split, and the features of rows."""
 
     def __init__(self, split: Split, seed: int) -> None:
-        train, reading = seen_features(split.networks[0], split.train)
+        features, reading = training_features(split.networks[0], split.train)
         begun = time.process_time()
         self.body = BayesianHead.empty(split.networks[0]).body
-        name = [n for n, m in split.networks[0].named_modules() if isinstance(m, torch.nn.Linear)][-1]
-        layer = Layer.of(linear_layer(split.networks[0], name))
-        self.classes = np.arange(max(layer.outputs, 2))
-        self.intercept = layer.bias is not None
-        self.seen, self.labels = train, split.train.y
-        self.train = self.problem(self.seen, self.labels)
+        layer = last_layer(split.networks[0])
+        self.classes, self.intercept = np.arange(layer.classes), layer.bias is not None
+        self.rows = features, split.train.y
+        self.train = self.problem(*self.rows)
         held_out = self.problem(self.features(split.calibration.x), split.calibration.y)
-        self.chosen, self.report = calibrate(held_out, trained_weights(layer), self.train, seed=seed)
+        self.chosen, self.report = calibrate(held_out, layer.theta, self.train, seed=seed)
         self.seconds = reading + time.process_time() - begun
 
     @classmethod
+    @lru_cache(maxsize=1)  # all methods of a split share it
     def of(cls, split: Split, seed: int) -> LastLayer:
-        if cls.kept[0] is not split:
-            cls.kept = (split, cls(split, seed))
-        return cls.kept[1]
+        return cls(split, seed)
 
     def features(self, x: torch.Tensor) -> Vector:
-        return batched(lambda part: self.body(part).reshape(len(part), -1), x)
+        return batched(lambda chunk: self.body(chunk).reshape(len(chunk), -1), x)
 
     def problem(self, features: Vector, labels: Vector, prior: float = 1.0) -> Problem:
         intercept = prior if self.intercept else None
@@ -151,14 +149,14 @@ class LastLayer:
             posterior = fit()
         seconds = time.process_time() - begun + (self.seconds if chosen else 0.0)
 
-        def say(x: torch.Tensor) -> Said:
+        def predict(x: torch.Tensor) -> Prediction:
             features = self.features(x)
-            said = plain(np.asarray(posterior.predict_proba(features)))
+            found = plain(np.asarray(posterior.predict_proba(features)))
             if posterior.gaussian:
-                said.scores["mutual information"] = np.asarray(posterior.predict_uncertainty(features).epistemic)
-            return said
+                found.scores["mutual information"] = np.asarray(posterior.predict_uncertainty(features).epistemic)
+            return found
 
-        return outcome(say, split, split.seconds[0] + seconds, note=self.report.message if chosen else "")
+        return outcome(predict, split, split.seconds[0] + seconds, note=self.report.message if chosen else "")
 
 
 def laplace(split: Split, _: Task, seed: int) -> Outcome:
@@ -175,12 +173,12 @@ def paper(split: Split, _: Task, seed: int) -> Outcome:
     """The prior N(0, 2 I) and all training rows at full weight, to a hundredth of a posterior standard deviation."""
     last = LastLayer.of(split, seed)
     sampler = Equilibrium(tol=1e-2, max_steps=40)
-    problem = last.problem(last.seen, last.labels, 2.0)
+    problem = last.problem(*last.rows, 2.0)
     return last.outcome(lambda: run(problem, sampler, seed=seed), split, chosen=False)
 
 
 def default(split: Split, _: Task, seed: int) -> Outcome:
-    """What BayesianHead.fit(model, loader, calibration=) does, on features that are read once for all methods."""
+    """BayesianHead.fit(model, loader, calibration=), on features that are computed once for all methods."""
     last = LastLayer.of(split, seed)
     return last.outcome(lambda: run(last.chosen, seed=seed), split)
 
@@ -201,13 +199,11 @@ def whole_network(split: Split, task: Task, seed: int, layers: Any = "all") -> O
             seed=seed,
             progress=False,
         )
-        strangeness = Strangeness.fit(
-            posterior, split.train.loader(), calibration=split.calibration.loader(), progress=False
-        )
+        score = OODScore.fit(posterior, split.train.loader(), calibration=split.calibration.loader(), progress=False)
     seconds = split.seconds[0] + time.process_time() - begun
-    probes = Probes.fit(strangeness, split.train.loader(), progress=False)  # for the table of scores, not for the cost
+    probes = Probes.fit(score, split.train.loader(), progress=False)  # for the table of scores, not part of the cost
     note = posterior.calibration.message if posterior.calibration else ""
-    return outcome(lambda x: _strange(posterior, probes, x), split, seconds, "strangeness", note)
+    return outcome(lambda x: _with_scores(posterior, probes, x), split, seconds, "OOD score", note)
 
 
 def last_block(split: Split, task: Task, seed: int) -> Outcome:
@@ -220,30 +216,33 @@ def _with_parameters(split: Split) -> list[tuple[str, Any]]:
     return [(n, m) for n, m in split.networks[0].named_modules() if any(True for _ in m.parameters())]
 
 
-@torch.no_grad()
-def _strange(posterior: PosteriorModule, probes: Probes, x: torch.Tensor) -> Said:
-    strangeness = probes.strangeness
-    each = np.concatenate([posterior.sample_proba(part).double().numpy() for part in x.split(250)], axis=1)
-    said = plain(each.mean(axis=0))
-    leverage = np.log(batched(strangeness.leverage, x))
-    both = strangeness.score(torch.as_tensor(leverage.mean(axis=1)), torch.as_tensor(said.scores["entropy"]))
-    return Said(
-        said.proba,
-        said.scores
-        | {
+def layer_scores(posterior: PosteriorModule, probes: Probes, x: torch.Tensor) -> dict[str, Any]:
+    """Return the probabilities (J, n, K) of the particles, their scores (n,), and log leverages (n, layers)."""
+    each = np.concatenate([posterior.sample_proba(chunk).double().numpy() for chunk in x.split(BATCH)], axis=1)
+    return {
+        "proba": each,
+        "leverage": np.log(batched(probes.score.leverage, x)),
+        "scores": {
             "mutual information": mutual_information(each),
             "variance of logits": logit_variance(each),
-            "disagreement of layers": np.concatenate([probes.disagreement(part) for part in x.split(250)]),
-            "leverage, last layer": leverage[:, -1],
-            "leverage, all layers": leverage.mean(axis=1),
-            "strangeness": both.numpy(),
+            "disagreement of layers": np.concatenate([probes.disagreement(chunk) for chunk in x.split(BATCH)]),
         },
-    )
+    }
 
 
-METHODS: dict[str, Callable[[Split, Task, int], Outcome]] = {
+@torch.no_grad()
+def _with_scores(posterior: PosteriorModule, probes: Probes, x: torch.Tensor) -> Prediction:
+    found = layer_scores(posterior, probes, x)
+    leverage, prediction = found["leverage"], plain(found["proba"].mean(axis=0))
+    both = probes.score.score(torch.as_tensor(leverage.mean(axis=1)), torch.as_tensor(prediction.scores["entropy"]))
+    leverages = {"leverage, last layer": leverage[:, -1], "leverage, all layers": leverage.mean(axis=1)}
+    return Prediction(prediction.proba, prediction.scores | found["scores"] | leverages | {"OOD score": both.numpy()})
+
+
+Method = Callable[[Split, Task, int], Outcome]
+METHODS: dict[str, Method] = {
     "trained network": network,
-    "temperature": temperature,
+    "temperature scaling": temperature,
     "paper's recipe": paper,
     "Laplace, our prior": laplace,
     "HMC, our prior": hmc,

@@ -1,8 +1,8 @@
-"""The image networks of usefulness.py: trained once, kept in the cache, continued when stopped.
+"""The image networks of usefulness.py: trained once and kept in the cache. An interrupted training continues.
 
     python benchmarks/useful_networks.py dogs-cats 0 1 2    # members of a task, one after the other, on one core
 
-usefulness.py trains what is missing; this command lets several cores share the work beforehand.
+usefulness.py trains the networks that are missing; with this command several cores can share the work beforehand.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from enkbayes.reproduction.datasets.images import Images
 
 @dataclass(frozen=True)
 class ImageRecipe:
-    """What is trained, on what and how: all members differ by their seed alone."""
+    """Data, architecture and settings of a training; members differ only in their seed."""
 
     train: Callable[[], Images]
     network: Callable[[], torch.nn.Module]
@@ -49,7 +49,7 @@ def _fashion() -> Images:
 
 
 RECIPES = {
-    "deer-horses": ImageRecipe(  # for choices only, see useful_development.py
+    "deer-horses": ImageRecipe(  # only for choices of settings, see useful_development.py
         lambda: deer_and_horses(load_cifar10()[0]), lambda: ResNet10(1), ImageTraining(epochs=10)
     ),
     "dogs-cats": ImageRecipe(lambda: dogs_and_cats(load_cifar10()[0]), lambda: ResNet10(1), ImageTraining(epochs=24)),
@@ -79,7 +79,7 @@ def trained(task: str, member: int) -> tuple[torch.nn.Module, float]:
 
 
 def _cost(file: Path, seconds: float | None) -> float:
-    """Return the seconds of a training, kept beside its checkpoint; a stopped one counts as if it had not been."""
+    """Return the seconds of a training, stored beside its checkpoint; interruptions do not count."""
     note = file.with_suffix(".json")
     if seconds is not None:
         note.write_text(json.dumps({"seconds": seconds}))

@@ -1,10 +1,10 @@
-"""Which score tells strange rows? Chosen on tasks that usefulness.py does not measure (useful_development.py).
+"""Which score separates OOD rows best? Chosen on tasks that usefulness.py does not evaluate (useful_development.py).
 
     python benchmarks/useful_scores.py      # half an hour on one core; writes results/useful_scores.json
 
-AUROC of strange rows against evaluation rows, for scores of our default posterior of the last layer and of the layers
-of its network, mean over the networks or splits of a task. Scores are put together on the scale of a standard normal
-number, which calibration rows set.
+AUROC of OOD rows against evaluation rows, for scores of our default posterior of the last layer and of the layers of
+its network; mean over the networks or splits of a task. Scores are combined on the scale of a standard normal variable,
+which the calibration rows determine.
 """
 
 from __future__ import annotations
@@ -16,40 +16,39 @@ from typing import Any
 
 import numpy as np
 import torch
-import useful_tasks
 from scipy.stats import norm
 from useful_development import DEVELOPMENT
-from useful_methods import batched
-from useful_tasks import BATCH, Split
+from useful_methods import batched, layer_scores
+from useful_tasks import Split
 
-from enkbayes.evaluation.metrics import entropy, logit_variance, mutual_information, ood_separation
-from enkbayes.nets import BayesianHead, Probes, Strangeness
+from enkbayes.evaluation.metrics import entropy, ood_separation
+from enkbayes.nets import BayesianHead, OODScore, Probes
 from enkbayes.nets.ood_score import normal_score
 
 RESULT = Path(__file__).parent / "results" / "useful_scores.json"
 
 
-def parts(head: BayesianHead, probes: Probes, x: torch.Tensor) -> dict[str, Any]:
-    """Return the scores (n,) that are put together."""
-    each = np.concatenate([head.sample_proba(some).double().numpy() for some in x.split(BATCH)], axis=1)
-    leverage = np.log(batched(probes.strangeness.leverage, x))
-    return {
-        "entropy": entropy(batched(head, x)),
-        "mutual information": mutual_information(each),
-        "variance of logits": logit_variance(each),
-        "disagreement of layers": np.concatenate([probes.disagreement(some) for some in x.split(BATCH)]),
-        "leverage, first layer": leverage[:, 0],
-        "leverage, last layer": leverage[:, -1],
-        "leverage, all layers": leverage.mean(axis=1),
-    }
+def single_scores(head: BayesianHead, probes: Probes, x: torch.Tensor) -> dict[str, Any]:
+    """Return the scores (n,) before they are combined."""
+    found = layer_scores(head, probes, x)
+    leverage = found["leverage"]
+    return (
+        {"entropy": entropy(batched(head, x))}
+        | found["scores"]
+        | {
+            "leverage, first layer": leverage[:, 0],
+            "leverage, last layer": leverage[:, -1],
+            "leverage, all layers": leverage.mean(axis=1),
+        }
+    )
 
 
-def together(found: dict[str, Any], known: dict[str, Any]) -> dict[str, Any]:
-    """Return sums and other unions of leverage and one more score."""
+def combined(found: dict[str, Any], reference: dict[str, Any]) -> dict[str, Any]:
+    """Return all scores, with sums and other combinations of leverage and one more score."""
 
     def normal(name: str, *, tails: bool = False) -> Any:
-        values, reference = (torch.as_tensor(where[name]) for where in (found, known))
-        return normal_score(values, reference.sort().values, tails=tails).numpy()
+        values, ordered = torch.as_tensor(found[name]), torch.as_tensor(reference[name]).sort().values
+        return normal_score(values, ordered, tails=tails).numpy()
 
     leverage, unsure = normal("leverage, all layers", tails=True), normal("entropy")
     return found | {
@@ -69,18 +68,17 @@ def separation(split: Split) -> dict[str, float]:
     """Return the AUROC of every score."""
     train, calibration = split.train.loader(), split.calibration.loader()
     head = BayesianHead.fit(split.networks[0], train, calibration=calibration, progress=False)
-    strangeness = Strangeness.fit(head, train, calibration=calibration, progress=False)
-    probes = Probes.fit(strangeness, train, progress=False)
-    rows = (split.calibration.x, split.evaluation.x, *split.strange.values())
-    known, usual, strange = (parts(head, probes, x) for x in rows)
-    usual, strange = together(usual, known), together(strange, known)
-    return {name: ood_separation(usual[name], strange[name]).auroc for name in usual}
+    score = OODScore.fit(head, train, calibration=calibration, progress=False)
+    probes = Probes.fit(score, train, progress=False)
+    rows = (split.calibration.x, split.evaluation.x, *split.ood.values())
+    reference, *others = (single_scores(head, probes, x) for x in rows)
+    inside, outside = (combined(found, reference) for found in others)
+    return {name: ood_separation(inside[name], outside[name]).auroc for name in inside}
 
 
 def main() -> None:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    useful_tasks.MEMBERS, useful_tasks.SPLITS = 1, 1
     tasks: dict[str, dict[str, float]] = {}
     for task, splits in DEVELOPMENT.items():
         found = [separation(split) for split in splits()]

@@ -1,13 +1,14 @@
-"""The tasks of usefulness.py: rows to train on, to calibrate with and to measure on, which never touch, strange rows.
+"""The tasks of usefulness.py: disjoint rows for training, calibration and evaluation, and out-of-distribution rows.
 
-Image tasks keep their training rows for all seeds and halve the official test rows at random, several times a seed; a
-seed's networks are members seed ... seed + 4 of seven, so that ensembles of different seeds share members but not their
-first. Small tasks are split anew and trained anew for every seed, several times. The figures of a seed are means over
-its halvings or splits: on 89 or 1,000 rows the ECE of one is noise of the size of the differences that are measured.
+Image tasks use the same training rows for all seeds and split the official test rows into two random halves, several
+times per seed. The networks of a seed are members seed ... seed + 4 of seven, so ensembles of different seeds share
+members, but not their first one. Small tasks are split and trained again for every seed, several times. The figures of
+a seed are means over its splits: on 89 or 1,000 rows, the ECE of a single split is as noisy as the differences that
+the benchmark measures.
 
-Strange rows: for images, other data sets or classes, of which the first half was used to choose the score and the
-second half is measured on; for digits, two classes that are held out; for tables, a covariate shift: the fifth of all
-rows that lies furthest along the first principal component is never trained on.
+Out-of-distribution rows: for images, other data sets or classes (the first half served to choose the score, the second
+half is used for evaluation); for digits, two classes that are held out; for tables, a covariate shift (the fifth of all
+rows with the largest first principal component is never used for training).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -32,12 +33,12 @@ from enkbayes.reproduction.datasets.idx import load_fashion_mnist, load_mnist
 from enkbayes.reproduction.datasets.images import Images, in_colour
 from enkbayes.reproduction.datasets.quickdraw import load_quickdraw
 
-VERSION = 2  # of tasks and networks: results of another one do not count
-MEMBERS = 5
+VERSION = 3  # of tasks, networks and names: stored results of other versions are ignored
+MEMBERS = 5  # networks of a deep ensemble
 SPLITS = 10  # of a seed, for small tasks
 HALVINGS = 3  # of the test rows of a seed, for image tasks
-CALIBRATION = 2_000  # at most, of the half that calibrates
-STRANGE = 1_000  # at most, of each kind
+CALIBRATION_ROWS = 2_000  # at most, of the half for calibration
+OOD_ROWS = 1_000  # at most, of each kind
 BATCH = 250
 
 
@@ -57,86 +58,86 @@ class Data:
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """One run of a task: data that never touch, trained networks and the seconds that each training took."""
+    """One run of a task: disjoint data, trained networks and the seconds that each training took."""
 
     train: Data
     calibration: Data
     evaluation: Data
-    strange: dict[str, torch.Tensor]
+    ood: dict[str, torch.Tensor]
     networks: list[nn.Module]
     seconds: list[float]
 
 
 @dataclass(frozen=True)
 class Task:
-    """A name, the words of the page, and the splits of a seed."""
+    """A name, a description for the page, and the splits of a seed, with some number of trained networks each."""
 
     name: str
-    words: str
-    splits: Callable[[int], Iterator[Split]]
+    description: str
+    splits: Callable[..., Iterator[Split]]  # (seed, members=MEMBERS)
     rank: int = 10  # of the whole network's posterior
-    rows: int = 500  # that it reads
-    images: bool = False  # one network a seed, halved test rows
+    rows: int = 500  # for the whole network's posterior
+    images: bool = False  # the same network for all splits of a seed, test rows halved
 
 
-def _images(task: str, test: Images, strange: dict[str, Images], seed: int) -> Iterator[Split]:
-    members = [trained(task, member) for member in range(seed, seed + MEMBERS)]
+def _images(task: str, test: Images, ood: dict[str, Images], seed: int, members: int) -> Iterator[Split]:
+    networks = [trained(task, member) for member in range(seed, seed + members)]
     whole = Data(image_tensor(test.images), test.labels)
     images = RECIPES[task].train()
     train = Data(image_tensor(images.images), images.labels)
-    strange_rows = {name: _second_half(data, seed) for name, data in strange.items()}
+    ood_rows = {name: _second_half(data, seed) for name, data in ood.items()}
     half = len(test) // 2
-    mixed = np.random.default_rng((seed, 8))
+    rng = np.random.default_rng((seed, 8))
     for _ in range(HALVINGS):
-        order = mixed.permutation(len(test))
-        yield Split(
-            train,
-            whole.rows(order[:half][:CALIBRATION]),
-            whole.rows(order[half:]),
-            strange_rows,
-            [network for network, _ in members],
-            [seconds for _, seconds in members],
-        )
+        order = rng.permutation(len(test))
+        calibration, evaluation = whole.rows(order[:half][:CALIBRATION_ROWS]), whole.rows(order[half:])
+        yield Split(train, calibration, evaluation, ood_rows, *map(list, zip(*networks, strict=True)))
 
 
 def _second_half(data: Images, seed: int) -> torch.Tensor:
     rows = np.arange(len(data) // 2, len(data))
-    kept = np.random.default_rng((seed, 9)).permutation(rows)[:STRANGE]
+    kept = np.random.default_rng((seed, 9)).permutation(rows)[:OOD_ROWS]
     return image_tensor(data.images[np.sort(kept)])
 
 
-def dogs_cats(seed: int) -> Iterator[Split]:
+def dogs_cats(seed: int, members: int = MEMBERS) -> Iterator[Split]:
     test = load_cifar10()[1]
-    others = neither_dogs_nor_cats(test)
-    mixed = np.random.default_rng(7).permutation(len(others))  # they come class by class
-    return _images(
-        "dogs-cats", dogs_and_cats(test), {"other classes": Images(others.images[mixed], others.labels[mixed])}, seed
-    )
+    others = _shuffled(neither_dogs_nor_cats(test))
+    return _images("dogs-cats", dogs_and_cats(test), {"other classes": others}, seed, members)
 
 
-def ten_classes(seed: int) -> Iterator[Split]:
-    fashion, drawings = load_fashion_mnist()[1], load_quickdraw()
-    mixed = np.random.default_rng(7).permutation(len(drawings))
-    drawings = Images(drawings.images[mixed], drawings.labels[mixed])
-    strange = {"Fashion-MNIST": in_colour(fashion), "QuickDraw": in_colour(drawings)}
-    return _images("ten-classes", load_cifar10()[1], strange, seed)
+def ten_classes(seed: int, members: int = MEMBERS) -> Iterator[Split]:
+    fashion, drawings = load_fashion_mnist()[1], _shuffled(load_quickdraw())
+    ood = {"Fashion-MNIST": in_colour(fashion), "QuickDraw": in_colour(drawings)}
+    return _images("ten-classes", load_cifar10()[1], ood, seed, members)
 
 
-def fashion(seed: int) -> Iterator[Split]:
-    return _images("fashion", load_fashion_mnist()[1], {"MNIST": load_mnist()[1]}, seed)
+def fashion(seed: int, members: int = MEMBERS) -> Iterator[Split]:
+    return _images("fashion", load_fashion_mnist()[1], {"MNIST": load_mnist()[1]}, seed, members)
 
 
-def digits(seed: int) -> Iterator[Split]:
+def _shuffled(data: Images) -> Images:
+    """Return images that are stored class by class in random order."""
+    order = np.random.default_rng(7).permutation(len(data))
+    return Images(data.images[order], data.labels[order])
+
+
+def digits(seed: int, members: int = MEMBERS) -> Iterator[Split]:
     X, y = load_digits(return_X_y=True)
-    known = y < 8
-    return small(X[known] / 16, y[known], X[~known] / 16, "digits 8 and 9", seed, (0.5, 0.25))
+    inside = y < 8
+    return small(X[inside] / 16, y[inside], X[~inside] / 16, "digits 8 and 9", seed, members)
 
 
-def shifted(load: Callable[[], tuple[Any, Any]], seed: int) -> Iterator[Split]:
+def shifted(load: Callable[[], tuple[Any, Any]], seed: int, members: int = MEMBERS) -> Iterator[Split]:
     X, y = load()
-    along = PCA(1).fit_transform(StandardScaler().fit_transform(X))[:, 0]
-    far = along > np.quantile(along, 0.8)
-    return small(X[~far], y[~far], X[far], "shifted rows", seed, (0.5, 0.25))
+    far = far_rows(X, component=0)
+    return small(X[~far], y[~far], X[far], "shifted rows", seed, members)
+
+
+def far_rows(X: Any, component: int) -> Any:
+    """Return which rows (n,) are among the fifth with the largest values of a principal component."""
+    along = PCA(component + 1).fit_transform(StandardScaler().fit_transform(X))[:, component]
+    return along > np.quantile(along, 0.8)
 
 
 @cache
@@ -155,26 +156,25 @@ def _diabetes() -> tuple[Any, Any]:
     return X, (y > np.median(y)).astype(int)
 
 
-def small(X: Any, y: Any, strange: Any, name: str, seed: int, shares: tuple[float, float]) -> Iterator[Split]:
-    _perceptron(Data(torch.zeros(2, 1), np.arange(2)), 2, 0)  # what the first training of a process loads is no cost
-    for split in range(SPLITS):
+def small(
+    X: Any, y: Any, ood: Any, name: str, seed: int, members: int = MEMBERS, splits: int = SPLITS
+) -> Iterator[Split]:
+    """Yield random splits, half for training, a quarter each for calibration and evaluation, with trained networks."""
+    _perceptron(Data(torch.zeros(2, 1), np.arange(2)), 2, 0)  # loads what the first training of a process needs
+    for split in range(splits):
         order = np.random.default_rng((seed, split)).permutation(len(y))
-        first, second = (np.cumsum(shares) * len(y)).astype(int)
+        first, second = (np.cumsum((0.5, 0.25)) * len(y)).astype(int)
         scaler = StandardScaler().fit(X[order[:first]])
 
-        def data(rows: Any, scaler: Any = scaler) -> Data:
-            return Data(torch.as_tensor(scaler.transform(X[rows]), dtype=torch.float32), y[rows].astype(np.int64))
+        def inputs(rows: Any, scaler: Any = scaler) -> torch.Tensor:
+            return torch.as_tensor(scaler.transform(rows), dtype=torch.float32)
 
-        train = data(order[:first])
-        members = [_perceptron(train, int(y.max()) + 1, 1000 * seed + 10 * split + m) for m in range(MEMBERS)]
-        yield Split(
-            train,
-            data(order[first:second]),
-            data(order[second:]),
-            {name: torch.as_tensor(scaler.transform(strange), dtype=torch.float32)},
-            [network for network, _ in members],
-            [seconds for _, seconds in members],
-        )
+        def data(rows: Any, inputs: Any = inputs) -> Data:
+            return Data(inputs(X[rows]), y[rows].astype(np.int64))
+
+        train, calibration, evaluation = map(data, (order[:first], order[first:second], order[second:]))
+        networks = [_perceptron(train, int(y.max()) + 1, 1000 * seed + 10 * split + m) for m in range(members)]
+        yield Split(train, calibration, evaluation, {name: inputs(ood)}, *map(list, zip(*networks, strict=True)))
 
 
 def _perceptron(train: Data, classes: int, seed: int) -> tuple[nn.Module, float]:
@@ -202,16 +202,16 @@ def _perceptron(train: Data, classes: int, seed: int) -> tuple[nn.Module, float]
 
 
 TASKS = (
-    Task("dogs-cats", "CIFAR-10 dogs and cats; strange: the other eight classes", dogs_cats, images=True),
+    Task("dogs-cats", "CIFAR-10 dogs and cats; OOD: the other eight classes", dogs_cats, images=True),
     Task(
         "ten-classes",
-        "CIFAR-10, ten classes; strange: Fashion-MNIST and QuickDraw as colour images",
+        "CIFAR-10, ten classes; OOD: Fashion-MNIST and QuickDraw as colour images",
         ten_classes,
         images=True,
     ),
-    Task("fashion", "Fashion-MNIST; strange: MNIST", fashion, rows=1_000, images=True),
-    Task("digits", "handwritten digits 0 to 7; strange: 8 and 9", digits),
-    Task("breast-cancer", "breast cancer; strange: shifted rows", lambda seed: shifted(_breast_cancer, seed)),
-    Task("wine", "wine; strange: shifted rows", lambda seed: shifted(_wine, seed)),
-    Task("diabetes", "diabetes above the median; strange: shifted rows", lambda seed: shifted(_diabetes, seed)),
+    Task("fashion", "Fashion-MNIST; OOD: MNIST", fashion, rows=1_000, images=True),
+    Task("digits", "Handwritten digits 0 to 7; OOD: 8 and 9", digits),
+    Task("breast-cancer", "Breast cancer; OOD: shifted rows", partial(shifted, _breast_cancer)),
+    Task("wine", "Wine; OOD: shifted rows", partial(shifted, _wine)),
+    Task("diabetes", "Diabetes above the median; OOD: shifted rows", partial(shifted, _diabetes)),
 )

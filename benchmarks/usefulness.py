@@ -1,18 +1,13 @@
-"""Does the uncertainty help? Every method on seven tasks: decisions, calibration, strange rows, and the cost.
+"""Does the uncertainty help? Every method on seven tasks: decisions, calibration, out-of-distribution rows, and cost.
 
     make bench-usefulness                                # all; an hour or two on two cores, most of it training
-    python benchmarks/usefulness.py --tasks digits,wine --seeds 0,1,2 --methods "temperature,our default"
+    python benchmarks/usefulness.py --tasks digits,wine --seeds 0,1,2 --methods "temperature scaling;our default"
     python benchmarks/usefulness.py --page               # only the page, from the results so far
 
-What a method said of a task and a seed is kept in the cache ($ENKBAYES_DATA or ~/.cache/enkbayes, folder usefulness)
-with networks and their checkpoints, so that a run that was stopped goes on where it was. The table is written to
-results/usefulness.json, the chart to results/usefulness.png, the page to docs/usefulness.md.
-
-Columns. NLL: log loss. Calibrated NLL: after temperature scaling of the method's own predictions on the calibration
-rows (Ashukha et al. 2020), so that nobody wins by a scale factor. ECE: 15 bins. Risk 80 %: error among the 80 % of rows
-of which the method is surest. AUROC and FPR95: strange rows against evaluation rows, by confidence for every method,
-and once more by the score that a method recommends. Cost: processor time with all training, in trainings of one
-network.
+The figures of a method, a task and a seed are kept in the cache ($ENKBAYES_DATA or ~/.cache/enkbayes, folder
+usefulness), together with the networks and their checkpoints, so an interrupted run continues. The table is written to
+results/usefulness.json, the chart to results/usefulness.png, the page to docs/usefulness.md, which explains the
+columns.
 """
 
 from __future__ import annotations
@@ -27,8 +22,8 @@ import numpy as np
 import torch
 from scipy.special import softmax
 from threadpoolctl import threadpool_limits
-from useful_methods import METHODS, Outcome, Said, best_scale
-from useful_page import NEEDED, write_page
+from useful_methods import METHODS, Method, Outcome, best_scale
+from useful_page import ALL_SPLITS, NEEDED, write_page
 from useful_tasks import TASKS, VERSION, Split, Task
 
 import enkbayes as eb
@@ -38,7 +33,6 @@ from enkbayes.reproduction.datasets.downloads import cache_folder
 RESULTS = Path(__file__).parent / "results"
 SEEDS = (0, 1, 2)
 COVERAGE = 0.8
-QUICK = {"trained network", "temperature", "Laplace, our prior", "our default"}  # on all halvings of image tasks
 
 
 def measured(found: Outcome, split: Split) -> dict[str, Any]:
@@ -57,14 +51,14 @@ def measured(found: Outcome, split: Split) -> dict[str, Any]:
         "FPR95": _separation(found, "confidence").fpr95,
         "AUROC, recommended": _separation(found, found.recommended).auroc,
         "FPR95, recommended": _separation(found, found.recommended).fpr95,
-        "risk 80 %": float(np.mean(np.argmax(proba[sure], axis=1) != labels[sure])),
+        "error at 80 % coverage": float(np.mean(np.argmax(proba[sure], axis=1) != labels[sure])),
         "cost": found.seconds / split.seconds[0],
         "scores": {name: _separation(found, name).auroc for name in found.evaluation.scores},
         "AUROC by kind": {
             kind: metrics.ood_separation(
-                found.evaluation.scores[found.recommended], said.scores[found.recommended]
+                found.evaluation.scores[found.recommended], outside.scores[found.recommended]
             ).auroc
-            for kind, said in found.strange.items()
+            for kind, outside in found.ood.items()
         },
         "note": found.note,
     }
@@ -75,20 +69,17 @@ def _log(proba: Any) -> Any:
 
 
 def _separation(found: Outcome, name: str) -> Any:
-    """Return how well a score separates, averaged over kinds of strange rows."""
-
-    def each(said: Said) -> Any:
-        return metrics.ood_separation(found.evaluation.scores[name], said.scores[name])
-
-    parts = [each(said) for said in found.strange.values()]
+    """Return how well a score separates OOD rows from evaluation rows, averaged over the kinds of OOD rows."""
+    inside = found.evaluation.scores[name]
+    kinds = [metrics.ood_separation(inside, outside.scores[name]) for outside in found.ood.values()]
     return metrics.OodScores(
-        sum(part.rows for part in parts),
-        *(float(np.mean([getattr(p, f) for p in parts])) for f in ("auroc", "aupr", "fpr95")),
+        sum(kind.rows for kind in kinds),
+        *(float(np.mean([getattr(kind, figure) for kind in kinds])) for figure in ("auroc", "aupr", "fpr95")),
     )
 
 
 def averaged(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the means of the figures of several splits; notes are kept as they are."""
+    """Return the means of the figures of several splits; notes are joined."""
     first = rows[0]
     result: dict[str, Any] = {}
     for name, value in first.items():
@@ -102,12 +93,12 @@ def averaged(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def kept(task: Task, seed: int, method: str) -> Path:
-    """Return the file of what a method said of a task and a seed."""
-    words = method.replace(" ", "-").replace("'", "").replace(",", "")
-    return cache_folder() / "usefulness" / "said" / f"{task.name}-{seed}-{words}-{VERSION}.json"
+    """Return the file with the figures of a method on a task and a seed."""
+    name = method.replace(" ", "-").replace("'", "").replace(",", "")
+    return cache_folder() / "usefulness" / "figures" / f"{task.name}-{seed}-{name}-{VERSION}.json"
 
 
-def run_task(task: Task, seed: int, methods: list[str], *, again: bool) -> None:
+def run_task(task: Task, seed: int, methods: dict[str, Method], *, again: bool) -> None:
     """Measure the methods that have not been measured yet."""
     missing = [method for method in methods if again or not kept(task, seed, method).exists()]
     if not missing:
@@ -115,9 +106,9 @@ def run_task(task: Task, seed: int, methods: list[str], *, again: bool) -> None:
     found: dict[str, list[dict[str, Any]]] = {method: [] for method in missing}
     for number, split in enumerate(task.splits(seed)):
         for method in missing:
-            if task.images and number and method not in QUICK:
+            if task.images and number and method not in ALL_SPLITS:
                 continue
-            row = measured(METHODS[method](split, task, seed), split)
+            row = measured(methods[method](split, task, seed), split)
             found[method].append(row)
             print(
                 f"{task.name} {seed} {method:20s} NLL {row['NLL']:.4f} ECE {row['ECE']:.3f} accuracy "
@@ -125,30 +116,32 @@ def run_task(task: Task, seed: int, methods: list[str], *, again: bool) -> None:
                 f"cost {row['cost']:.2f}  {row['note']}",
                 flush=True,
             )
-            if task.images and method not in QUICK:
-                _keep(task, seed, method, found[method])
-        if task.images and not QUICK & set(missing):
+            if task.images and method not in ALL_SPLITS:
+                keep(task, seed, method, found[method])
+        if task.images and not ALL_SPLITS & set(missing):
             break
     for method, rows in found.items():
-        _keep(task, seed, method, rows)
+        keep(task, seed, method, rows)
 
 
-def _keep(task: Task, seed: int, method: str, rows: list[dict[str, Any]]) -> None:
+def keep(task: Task, seed: int, method: str, rows: list[dict[str, Any]]) -> None:
+    """Store the mean figures over splits; for images also those of the first split, the only one of slow methods."""
     path = kept(task, seed, method)
     path.parent.mkdir(parents=True, exist_ok=True)
-    first = {"first": rows[0]} if task.images and len(rows) > 1 else {}  # the rows of methods that see one halving
+    first = {"first": rows[0]} if task.images and len(rows) > 1 else {}
     path.write_text(json.dumps(averaged(rows) | first))
 
 
 def collected() -> dict[str, Any]:
-    """Return the figures of every task and method that all seeds have: mean and standard error over seeds."""
+    """Return the figures that are there for all seeds: mean and standard error over seeds, by task and method."""
     tasks: dict[str, Any] = {}
     for task in TASKS:
         for method in METHODS:
             files = [kept(task, seed, method) for seed in SEEDS]
             if all(file.exists() for file in files):
                 rows = [json.loads(file.read_text()) for file in files]
-                tasks.setdefault(task.name, {"words": task.words, "methods": {}})["methods"][method] = _summary(rows)
+                found = tasks.setdefault(task.name, {"description": task.description, "methods": {}})
+                found["methods"][method] = _summary(rows)
     return {
         "environment": {
             "processor": platform.processor() or platform.machine(),
@@ -181,17 +174,18 @@ def main() -> None:
     parser.add_argument("--tasks", default=",".join(task.name for task in TASKS))
     parser.add_argument("--seeds", default=",".join(map(str, SEEDS)))
     parser.add_argument("--methods", help="names, separated by ';'", default=";".join(METHODS))
-    parser.add_argument("--again", action="store_true", help="measure anew what has been measured")
+    parser.add_argument("--again", action="store_true", help="measure again what has been measured")
     parser.add_argument("--page", action="store_true", help="write results and page only")
     parser.add_argument("--no-page", action="store_true", help="measure only, for several processes at a time")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    threadpool_limits(1)  # cost is processor time, and threads of BLAS that wait for work use it
+    threadpool_limits(1)  # cost is processor time, which waiting BLAS threads would use
     if not options.page:
+        methods = {name: METHODS[name] for name in options.methods.split(";")}
         for seed in map(int, options.seeds.split(",")):
             for task in TASKS:
                 if task.name in options.tasks.split(","):
-                    run_task(task, seed, options.methods.split(";"), again=options.again)
+                    run_task(task, seed, methods, again=options.again)
     if not options.no_page:
         result = collected()
         (RESULTS / "usefulness.json").write_text(json.dumps(result, indent=1) + "\n")

@@ -38,7 +38,9 @@ def test_the_page_of_usefulness_is_made_of_the_results():
         json.loads((ROOT / f"benchmarks/results/{name}.json").read_text(encoding="utf-8"))
         for name in ("usefulness", "useful_choices", "useful_scores")
     ]
-    assert (ROOT / "docs/usefulness.md").read_text(encoding="utf-8") == useful_page.page(*found)
+    page = useful_page.page(*found)
+    assert (ROOT / "docs/usefulness.md").read_text(encoding="utf-8") == page
+    assert max(map(len, page.splitlines())) <= 120
     for result in found:  # no task has taken the figures of another
         figures = [json.dumps(task) for task in result["tasks"].values()]
         assert len(set(figures)) == len(figures)
