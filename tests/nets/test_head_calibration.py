@@ -1,4 +1,4 @@
-"""A head with held-out data, and what it says without them."""
+"""A head with calibration data, and its report without them."""
 
 import pytest
 
@@ -62,12 +62,12 @@ def test_calibration_data_choose_the_prior_alone():
         fit(model, loader(*train), calibration=loader(*held_out), prior_precision=1.0)
 
 
-def test_without_calibration_data_a_head_stays_near_its_network_and_says_what_is_lost():
+def test_without_calibration_data_a_head_stays_near_its_network_and_reports_it():
     model, train, _, fresh = trained(2)
     head = fit(model, loader(*train))
     with torch.no_grad():
         network = torch.softmax(model(fresh[0]), dim=1)
     assert (head(fresh[0]) - network).abs().mean() < 0.05
     assert head(fresh[0]).max(1).values.mean() < network.max(1).values.mean()
-    assert "pass calibration=" in head.calibration.message
+    assert "pass held-out rows as calibration=" in head.calibration.message
     assert fit(model, loader(*train), prior_precision=1.0).calibration is None

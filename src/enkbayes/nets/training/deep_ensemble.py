@@ -17,15 +17,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_model, save_model
 from torch import nn
 from torch.func import functional_call, stack_module_state, vmap
 from torch.nn import functional
 
-from enkbayes.nets.checkpoints import restore, store
 from enkbayes.nets.layers import logits_of
 from enkbayes.nets.loaders import device_of
 from enkbayes.nets.network_ensemble import NetworkEnsemble
 from enkbayes.nets.training.data import ArrayData, Batch, TrainingData
+from enkbayes.storage.files import replacing
 
 Forward = Callable[[torch.Tensor], torch.Tensor]
 """Inputs (M, B, ...) of the members -> their logits (M, B) or (M, B, K)."""
@@ -87,13 +89,14 @@ def train_members(
     _check_outputs(networks[0], data)
     together = _vectorised(networks[0], data, recipe.vectorise)
     name = recipe.fingerprint(data)
-    missing = [m for m, network in enumerate(networks) if not restore(network, checkpoint, m, name)]
+    files = [None if checkpoint is None else Path(checkpoint) / f"member-{m}.safetensors" for m in range(len(networks))]
+    missing = [m for m, network in enumerate(networks) if not _restored(network, files[m], name)]
     groups = [missing] if together and missing else [[m] for m in missing]
     with _bar(recipe.steps * len(groups), enabled=progress) as advance:
         for group in groups:
             _train([networks[m] for m in group], group, data, recipe, advance, together=together)
             for m in group:
-                store(networks[m], checkpoint, m, name)
+                _store(networks[m], files[m], name)
     return NetworkEnsemble(tuple(network.eval() for network in networks), data.classes)
 
 
@@ -217,6 +220,30 @@ def _check_outputs(network: nn.Module, data: TrainingData) -> None:
     network.train()
     if shape != ((len(x),) if K == 2 else (len(x), K)):
         raise ValueError(f"the network returns logits {shape} for {len(x)} rows; expected one for each of {K} classes")
+
+
+def _store(network: nn.Module, path: Path | None, name: str) -> None:
+    """Write a trained member, if there is a path; `name` is the fingerprint of data and settings."""
+    if path is None:
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path) as draft:
+        save_model(network, str(draft), metadata={"recipe": name})
+
+
+def _restored(network: nn.Module, path: Path | None, name: str) -> bool:
+    """Load a member and return whether its file exists; raise an error if its data or settings were different."""
+    if path is None or not path.exists():
+        return False
+    try:
+        with safe_open(str(path), framework="pt") as file:
+            found = (file.metadata() or {}).get("recipe")
+        if found != name:
+            raise ValueError(f"{path} was trained on other data or with other settings; use another folder")
+        load_model(network, str(path))
+    except (SafetensorError, RuntimeError) as error:
+        raise ValueError(f"{path} is damaged or of another network ({error}); remove it to train it again") from None
+    return True
 
 
 def _new_network(make_model: Callable[[], nn.Module], seed: int, member: int) -> nn.Module:
