@@ -12,6 +12,7 @@ from sklearn.datasets import load_iris
 
 from enkbayes.cli.tables import Preprocessing, Table, check_classes, class_labels, read, stream, table_writer
 from enkbayes.cli.tables.table import is_missing
+from enkbayes.engine.row_files import ParquetRows
 from enkbayes.storage.files import replacing
 
 
@@ -90,8 +91,8 @@ def test_csv_separators_quotes_and_byte_order_mark(tmp_path, separator):
         ("a.csv", b"a,a\n1,2\n", "several columns called 'a'"),
         ("a.csv", b"a,b\n\xff\xfe,2\n", "not UTF-8"),
         ("a.csv", b'a,b\n"x"y,2\n', "not a readable CSV"),
-        ("a.npz", b"no zip", "damaged"),
-        ("a.parquet", b"no parquet", "not a readable Parquet"),
+        ("a.npz", b"no zip", "is not an .npz file"),
+        ("a.parquet", b"no parquet", "not a readable parquet"),
         ("a.xlsx", b"", "ends in '.xlsx'"),
     ],
 )
@@ -110,6 +111,46 @@ def test_npz_refuses_objects_and_unequal_lengths(tmp_path):
     np.savez(tmp_path / "lengths.npz", a=[1, 2], b=[1])
     with pytest.raises(ValueError, match="lengths"):
         read(tmp_path / "lengths.npz")
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_npz_arrays_may_be_stored_by_columns(tmp_path, save):
+    x, names = np.arange(30.0).reshape(10, 3), np.asarray(list("abcdefghij"))
+    save(tmp_path / "a.npz", X=np.asfortranarray(x), name=names, row=x[:, :1])
+    for chunk in (3, 10, 100):
+        tables = list(stream(tmp_path / "a.npz", chunk=chunk))
+        assert [table.start for table in tables] == list(range(0, 10, chunk))
+        assert tables[-1].share == 1.0
+        columns = {name: np.concatenate([table.columns[name] for table in tables]) for name in tables[0].columns}
+        assert list(columns) == ["x0", "x1", "x2", "name", "row0"]
+        np.testing.assert_array_equal(np.stack([columns[f"x{i}"] for i in range(3)], axis=1), x)
+        assert columns["name"].tolist() == names.tolist()
+
+
+def test_npz_files_that_are_damaged_or_ambiguous(tmp_path):
+    path = tmp_path / "a.npz"
+    np.savez_compressed(path, a=np.arange(1000.0))
+    whole = bytearray(path.read_bytes())
+    whole[300:310] = b"0123456789"
+    path.write_bytes(bytes(whole))
+    with pytest.raises(ValueError, match=r"a\.npz is damaged .*; write it again with numpy.savez"):
+        read(path)
+    np.savez(path, a=np.zeros((2, 2, 2)))
+    with pytest.raises(ValueError, match=r"array 'a' .* has shape \(2, 2, 2\); expected \(n,\) or \(n, D\)"):
+        read(path)
+    np.savez(path, X=np.zeros((2, 2)), x1=np.zeros(2))
+    with pytest.raises(ValueError, match="several columns called 'x1'"):
+        read(path)
+
+
+def test_parquet_columns_need_different_names(tmp_path):
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    path = tmp_path / "a.parquet"
+    parquet.write_table(pyarrow.table([pyarrow.array([1, 2])] * 3, names=["a", "b", "a"]), path)
+    with pytest.raises(ValueError, match="several columns called 'a'; expected different names"):
+        read(path)
+    with pytest.raises(ValueError, match="several columns called 'a'; expected different names"):
+        list(ParquetRows(path, "b"))
 
 
 def test_chunks_know_their_place(tmp_path):

@@ -107,7 +107,7 @@ def test_npz_files_that_cannot_be_read(tmp_path):
         stream(tmp_path / "rows.npz", target="z")
     with pytest.raises(ValueError, match="has 300 rows and there are 5 labels"):
         stream(tmp_path / "rows.npz", target="short")
-    with pytest.raises(ValueError, match="allow_pickle=False"):
+    with pytest.raises(ValueError, match=r"'odd' of .* holds Python objects"):
         stream(tmp_path / "rows.npz", target="odd")
     with pytest.raises(ValueError, match="expected numbers"):
         stream(NpzRows(tmp_path / "rows.npz", features="odd"))
@@ -121,7 +121,7 @@ def test_paths_are_sources(tmp_path):
     pd.DataFrame(FEATURES, columns=list("abcde")).assign(grade=LABELS).to_parquet(path)
     theta = RNG.standard_normal((3, 5))
     assert np.allclose(stream(path, target="grade").loss(theta), eb.Problem.create(FEATURES, LABELS).loss(theta))
-    with pytest.raises(ValueError, match="say in which with target"):
+    with pytest.raises(ValueError, match="name the column with target"):
         stream(path)
     with pytest.raises(ValueError, match=r"expected \.npz or \.parquet"):
         stream(tmp_path / "x.npy")
@@ -192,7 +192,7 @@ def test_files_of_another_kind_are_refused(tmp_path):
     for source in (NpyRows(tmp_path / "x.npy", LABELS), NpzRows(tmp_path / "x.npz")):
         with pytest.raises(ValueError, match=r"is not an \.np. file; write it with numpy\.save"):
             stream(source)
-    with pytest.raises(ValueError, match="is not a parquet file"):
+    with pytest.raises(ValueError, match="is not a readable parquet file"):
         stream(tmp_path / "x.parquet", target="y")
     with pytest.raises(ValueError, match="chunk is 0; expected a positive number of rows"):
         NpyRows(tmp_path / "x.npy", LABELS, chunk=0)

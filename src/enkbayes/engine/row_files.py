@@ -1,22 +1,28 @@
-"""Files of rows with labels, read piece by piece and as often as one likes: .npy, .npz and .parquet."""
+"""Files of rows, read a chunk at a time and as often as needed: .npy, .npz and .parquet.
+
+`read_npz` and `open_parquet` are the readers of their formats; the tables of the command line use them too. `NpyRows`,
+`NpzRows` and `ParquetRows` yield features with labels.
+"""
 
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Iterator
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
-CHUNK = 65536
+CHUNK = 65536  # rows
 
 
 @dataclass(frozen=True)
 class NpyRows:
-    """Features (N, D) in an .npy file, and labels (N,) in another or in memory; read piece by piece and not mapped, so
-    that memory stays at one piece.
+    """Features (N, D) in an .npy file, and labels (N,) in another or in memory. Features are read a chunk at a time and
+    not mapped, so only one chunk is in memory.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -36,13 +42,15 @@ class NpyRows:
         labels = np.load(self.labels, mmap_mode="r") if isinstance(self.labels, str | Path) else self.labels
         path = Path(self.features)
         with path.open("rb") as file:
-            yield from _npy_pieces(file, str(path), labels, self.chunk)
+            header = NpyHeader.read(file, str(path))
+            _check_rows(header, len(labels))
+            yield from _with_labels(header.chunks(file, self.chunk), labels)
 
 
 @dataclass(frozen=True)
 class NpzRows:
-    """Features (N, D) and labels (N,) that are two arrays of an .npz file, compressed or not; the features are read
-    piece by piece. The labels may also be in memory.
+    """Features (N, D) and labels (N,) that are two arrays of an .npz file, compressed or not. Features are read a chunk
+    at a time. The labels may also be in memory.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -60,25 +68,27 @@ class NpzRows:
         _check(self.path, self.chunk)
 
     def __iter__(self) -> Iterator[tuple[Any, Any]]:
-        wanted = [self.features] + ([self.labels] if isinstance(self.labels, str) else [])
-        if Path(self.path).exists() and not zipfile.is_zipfile(self.path):
-            raise ValueError(f"{self.path} is not an .npz file; write it with numpy.savez")
-        with np.load(self.path) as arrays:  # pickles are refused
-            missing = [name for name in wanted if name not in arrays.files]
-            if missing:
+        named = [self.labels] if isinstance(self.labels, str) else []
+        arrays = npz_headers(self.path)
+        for name in (self.features, *named):
+            if name not in arrays:
                 raise ValueError(
-                    f"{self.path} has no array {missing[0]!r}; expected one of {arrays.files}, named by "
+                    f"{self.path} has no array {name!r}; expected one of {list(arrays)}, named by "
                     "NpzRows(path, features=..., labels=...)"
                 )
-            labels = arrays[self.labels] if isinstance(self.labels, str) else self.labels
-        with zipfile.ZipFile(self.path) as archive, archive.open(f"{self.features}.npy") as file:
-            yield from _npy_pieces(file, f"{self.features} of {self.path}", labels, self.chunk)
+        count = arrays[self.labels].shape[0] if named else len(self.labels)
+        _check_rows(arrays[self.features], count)
+        chunks = read_npz(self.path, [self.features, *named], self.chunk)
+        if named:
+            yield from ((features, labels) for features, labels in chunks)
+        else:
+            yield from _with_labels((features for (features,) in chunks), self.labels)
 
 
 @dataclass(frozen=True)
 class ParquetRows:
     """All columns of a parquet file but `target`, which holds the labels; they must be numbers, or true and false. Read
-    piece by piece.
+    a chunk at a time. A missing number is NaN.
     """
 
     path: str | Path
@@ -89,30 +99,18 @@ class ParquetRows:
         _check(self.path, self.chunk)
 
     def __iter__(self) -> Iterator[tuple[Any, Any]]:
-        try:
-            import pyarrow
-            from pyarrow import parquet
-        except ImportError:
-            raise ImportError("parquet files need pyarrow; install it with pip install 'enkbayes[parquet]'") from None
-        try:
-            file = parquet.ParquetFile(self.path)
-        except pyarrow.ArrowInvalid:
-            raise ValueError(f"{self.path} is not a parquet file; write it with pandas or pyarrow") from None
-        schema = file.schema_arrow
-        if self.target not in schema.names:
-            raise ValueError(f"{self.path} has no column {self.target!r}; expected one of {schema.names}")
-        dtype = self._dtype(schema)
-        for batch in file.iter_batches(self.chunk):
-            columns = {name: batch.column(name) for name in schema.names}
-            labels = columns.pop(self.target).to_numpy(zero_copy_only=False)
-            numbers = [column.cast(pyarrow.from_numpy_dtype(dtype), safe=False) for column in columns.values()]
-            yield (
-                np.stack([x.to_numpy(zero_copy_only=False) for x in numbers], axis=1),
-                labels,
-            )  # what is missing is NaN
+        with open_parquet(self.path) as file:
+            schema = file.schema_arrow
+            if self.target not in schema.names:
+                raise ValueError(f"{self.path} has no column {self.target!r}; expected one of {schema.names}")
+            dtype = self._dtype(schema)
+            for batch in file.iter_batches(self.chunk):
+                columns = {name: batch.column(name) for name in schema.names}
+                labels = columns.pop(self.target).to_numpy(zero_copy_only=False)
+                yield np.stack([parquet_numbers(column, dtype) for column in columns.values()], axis=1), labels
 
     def _dtype(self, schema: Any) -> np.dtype[Any]:
-        """Return float32 where it holds all columns as they are, float64 elsewhere."""
+        """Return float32 if it represents the values of all columns, float64 otherwise."""
         from pyarrow import types
 
         kinds = []
@@ -139,8 +137,136 @@ def open_rows(path: str | Path, target: str | None = None, chunk: int = CHUNK) -
     if kind == ".parquet" and target is not None:
         return ParquetRows(path, target, chunk)
     if kind == ".parquet":
-        raise ValueError(f"{path} has labels in one of its columns; say in which with target=...")
+        raise ValueError(f"{path} has labels in one of its columns; name the column with target=...")
     raise ValueError(f"{path} is not a file of rows with labels; expected .npz or .parquet, or NpyRows for .npy files")
+
+
+# the readers of the formats
+
+
+@dataclass(frozen=True)
+class NpyHeader:
+    """What precedes the numbers of an array in .npy format."""
+
+    name: str
+    shape: tuple[int, ...]
+    by_columns: bool
+    dtype: np.dtype[Any]
+
+    @classmethod
+    def read(cls, file: IO[bytes], name: str) -> NpyHeader:
+        """Read the header from the start of a file; `name` is what messages call the array."""
+        try:
+            version = np.lib.format.read_magic(file)
+            read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+            shape, by_columns, dtype = read(file)
+        except ValueError:
+            raise ValueError(f"{name} is not an .npy file; write it with numpy.save") from None
+        return cls(name, shape, by_columns, dtype)
+
+    def chunks(self, file: IO[bytes], chunk: int) -> Iterator[np.ndarray[Any, Any]]:
+        """Yield the rows that follow the header, `chunk` at a time; an array stored by columns is read at once."""
+        if self.dtype.hasobject:
+            raise ValueError(f"{self.name} holds Python objects; expected numbers or text")
+        rows, at_once = self.shape[0], self.by_columns and len(self.shape) > 1
+        if at_once:
+            whole = self._numbers(file, 0, rows).reshape(self.shape[::-1]).T
+        for begin in range(0, rows, chunk):
+            count = min(chunk, rows - begin)
+            if at_once:
+                yield whole[begin : begin + count]
+            else:
+                yield self._numbers(file, begin, count).reshape(count, *self.shape[1:])
+
+    def _numbers(self, file: IO[bytes], begin: int, count: int) -> np.ndarray[Any, Any]:
+        """Read the numbers of so many rows, which begin at a row of this number."""
+        numbers = count * int(np.prod(self.shape[1:], dtype=np.int64))
+        data = file.read(numbers * self.dtype.itemsize)
+        if len(data) < numbers * self.dtype.itemsize:
+            raise ValueError(f"{self.name} ends within its rows {begin:,} and on; write the file again")
+        return np.frombuffer(data, dtype=self.dtype, count=numbers)
+
+
+def npz_headers(path: str | Path) -> dict[str, NpyHeader]:
+    """Return the arrays of an .npz file by name, without their numbers.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     np.savez(f"{folder}/rows.npz", X=np.ones((5, 2)), y=np.arange(5))
+    ...     {name: header.shape for name, header in npz_headers(f"{folder}/rows.npz").items()}
+    {'X': (5, 2), 'y': (5,)}
+    """
+    headers = {}
+    with _archive(path) as archive:
+        for member in archive.namelist():
+            name = member.removesuffix(".npy")
+            with archive.open(member) as file:
+                headers[name] = NpyHeader.read(file, f"array {name!r} of {path}")
+    return headers
+
+
+def read_npz(path: str | Path, names: Sequence[str], chunk: int) -> Iterator[tuple[np.ndarray[Any, Any], ...]]:
+    """Yield rows of the named arrays of an .npz file together, `chunk` at a time; they must have the same length."""
+    headers = npz_headers(path)
+    for name in names:
+        if not headers[name].shape:
+            raise ValueError(f"array {name!r} of {path} is a single number; expected rows")
+    lengths = {headers[name].shape[0] for name in names}
+    if len(lengths) > 1:
+        raise ValueError(f"the arrays of {path} have lengths {sorted(lengths)}; expected one length")
+    with _archive(path) as archive, ExitStack() as stack:
+        sources = []
+        for name in names:
+            file = stack.enter_context(archive.open(f"{name}.npy"))
+            sources.append(NpyHeader.read(file, headers[name].name).chunks(file, chunk))
+        yield from zip(*sources, strict=True)
+
+
+@contextmanager
+def _archive(path: str | Path) -> Iterator[zipfile.ZipFile]:
+    """Open an .npz file, which is a zip archive; explain one that is damaged."""
+    if Path(path).exists() and not zipfile.is_zipfile(path):
+        raise ValueError(f"{path} is not an .npz file; write it with numpy.savez")
+    try:
+        with zipfile.ZipFile(path) as archive:
+            yield archive
+    except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+        raise ValueError(f"{path} is damaged ({error}); write it again with numpy.savez") from None
+
+
+def require_parquet() -> Any:
+    """Return pyarrow.parquet, or say how to install it."""
+    try:
+        import pyarrow.parquet
+    except ImportError:
+        raise ImportError("parquet files need pyarrow; install it with pip install 'enkbayes[parquet]'") from None
+    return pyarrow.parquet
+
+
+@contextmanager
+def open_parquet(path: str | Path) -> Iterator[Any]:
+    """Open a parquet file, a `pyarrow.parquet.ParquetFile`; refuse one that cannot be read, or has two columns of the
+    same name.
+    """
+    parquet = require_parquet()
+    import pyarrow
+
+    try:
+        with parquet.ParquetFile(path) as file:
+            names = file.schema_arrow.names
+            if twice := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
+                raise ValueError(f"{path} has several columns called {twice[0]!r}; expected different names")
+            yield file
+    except pyarrow.ArrowException as error:
+        raise ValueError(f"{path} is not a readable parquet file: {str(error).splitlines()[0]}") from None
+
+
+def parquet_numbers(column: Any, dtype: Any) -> np.ndarray[Any, Any]:
+    """Return a column of numbers, or of true and false, as a floating array (n,); a missing entry is NaN."""
+    import pyarrow
+
+    numbers = column.cast(pyarrow.from_numpy_dtype(dtype), safe=False).to_numpy(zero_copy_only=False)
+    return np.asarray(numbers, dtype=dtype)
 
 
 def _check(path: Any, chunk: int) -> None:
@@ -153,22 +279,19 @@ def _check(path: Any, chunk: int) -> None:
         raise ValueError(f"chunk is {chunk}; expected a positive number of rows")
 
 
-def _npy_pieces(file: IO[bytes], name: str, labels: Any, chunk: int) -> Iterator[tuple[Any, Any]]:
-    """Yield the rows of an array in .npy format, `chunk` at a time, with their labels."""
-    try:
-        version = np.lib.format.read_magic(file)
-    except ValueError:
-        raise ValueError(f"{name} is not an .npy file; write it with numpy.save") from None
-    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, by_columns, dtype = read(file)
-    if len(shape) != 2 or by_columns or dtype.hasobject:
-        order = "by columns" if by_columns else "by rows"
+def _check_rows(header: NpyHeader, labels: int) -> None:
+    """Refuse an array that is not features by rows, one row for each label."""
+    shape, dtype, name = header.shape, header.dtype, header.name
+    if len(shape) != 2 or header.by_columns or dtype.hasobject:
+        order = "by columns" if header.by_columns else "by rows"
         raise ValueError(f"{name} holds {dtype} of shape {shape}, {order}; expected numbers (N, D) by rows")
-    if len(labels) != shape[0]:
-        raise ValueError(f"{name} has {shape[0]:,} rows and there are {len(labels):,} labels; expected one a row")
-    for begin in range(0, shape[0], chunk):
-        count = min(chunk, shape[0] - begin)
-        data = file.read(count * shape[1] * dtype.itemsize)
-        if len(data) < count * shape[1] * dtype.itemsize:
-            raise ValueError(f"{name} ends within its rows {begin:,} and on; write the file again")
-        yield np.frombuffer(data, dtype=dtype).reshape(-1, shape[1]), np.asarray(labels[begin : begin + count])
+    if labels != shape[0]:
+        raise ValueError(f"{name} has {shape[0]:,} rows and there are {labels:,} labels; expected one for each row")
+
+
+def _with_labels(chunks: Iterator[np.ndarray[Any, Any]], labels: Any) -> Iterator[tuple[Any, Any]]:
+    begin = 0
+    for features in chunks:
+        end = begin + len(features)
+        yield features, np.asarray(labels[begin:end])
+        begin = end

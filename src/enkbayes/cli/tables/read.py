@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import itertools
-import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,12 +12,14 @@ from typing import Any
 import numpy as np
 
 from enkbayes.cli.tables.table import Table, listed
+from enkbayes.engine.row_files import npz_headers, open_parquet, parquet_numbers, read_npz
 
 CHUNK = 4096
 
 
 def stream(path: str | Path, chunk: int = CHUNK) -> Iterator[Table]:
-    r"""Yield the rows of a file, `chunk` at a time; memory does not grow with the number of rows of a .csv or .parquet.
+    r"""Yield the rows of a file, `chunk` at a time; memory does not grow with the number of rows, except for arrays of
+    an .npz file that are stored by columns.
 
     Examples
     --------
@@ -84,10 +85,14 @@ def _header(row: list[str], path: Path) -> list[str]:
     if not any(name.strip() for name in row):
         raise ValueError(f"{path} is empty; expected a line of column names and at least one row of data")
     names = [name.strip() or f"column_{i + 1}" for i, name in enumerate(row)]
+    _check_names(names, path)
+    return names
+
+
+def _check_names(names: list[str], path: Path) -> None:
     twice = [name for name in dict.fromkeys(names) if names.count(name) > 1]
     if twice:
         raise ValueError(f"{path} has several columns called {listed(twice)}; expected different names")
-    return names
 
 
 def _check_width(block: list[list[str]], width: int, start: int, path: Path) -> None:
@@ -105,31 +110,22 @@ def _objects(values: Any) -> np.ndarray[Any, Any]:
 
 
 def _npz(path: Path, chunk: int) -> Iterator[Table]:
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile):
-        raise ValueError(
-            f"{path} is damaged or holds Python objects; expected arrays of numbers or text in .npz"
-        ) from None
-    columns: dict[str, np.ndarray[Any, Any]] = {}
-    for name, array in arrays.items():
-        stem = "x" if name in ("features", "X") else name
-        if array.ndim not in (1, 2):
-            raise ValueError(f"array {name!r} of {path} has shape {array.shape}; expected (n,) or (n, D)")
-        parts = {name: array} if array.ndim == 1 else {f"{stem}{i}": array[:, i] for i in range(array.shape[1])}
-        twice = [part for part in parts if part in columns]
-        if twice:
-            raise ValueError(f"{path} has several columns called {listed(twice)}; expected different names")
-        columns |= parts
-    lengths = {len(values) for values in columns.values()}
-    if len(lengths) > 1:
-        raise ValueError(f"the arrays of {path} have lengths {sorted(lengths)}; expected one length")
-    size = max(lengths, default=0)
-    for start in range(0, size, chunk):
-        rows = slice(start, start + chunk)
-        part = {name: _column(values[rows], name, path) for name, values in columns.items()}
-        yield Table(part, start, min((start + chunk) / size, 1.0))
+    headers = npz_headers(path)
+    names: dict[str, list[str]] = {}
+    for array, header in headers.items():
+        if len(header.shape) not in (1, 2):
+            raise ValueError(f"array {array!r} of {path} has shape {header.shape}; expected (n,) or (n, D)")
+        stem = "x" if array in ("features", "X") else array
+        names[array] = [array] if len(header.shape) == 1 else [f"{stem}{i}" for i in range(header.shape[1])]
+    _check_names([name for columns in names.values() for name in columns], path)
+    size, start = max((header.shape[0] for header in headers.values()), default=0), 0
+    for arrays in read_npz(path, list(headers), chunk):
+        columns: dict[str, np.ndarray[Any, Any]] = {}
+        for own, part in zip(names.values(), arrays, strict=True):
+            values = part.reshape(len(part), -1).T
+            columns |= {name: _column(x, name, path) for name, x in zip(own, values, strict=True)}
+        start += len(arrays[0])
+        yield Table(columns, start - len(arrays[0]), start / size)
 
 
 def _column(values: np.ndarray[Any, Any], name: str, path: Path) -> np.ndarray[Any, Any]:
@@ -143,24 +139,15 @@ def _column(values: np.ndarray[Any, Any], name: str, path: Path) -> np.ndarray[A
 
 
 def _parquet(path: Path, chunk: int) -> Iterator[Table]:
-    parquet = require_parquet()
-    import pyarrow
-
-    try:
-        with parquet.ParquetFile(path) as file:
-            size, start = max(file.metadata.num_rows, 1), 0
-            for batch in file.iter_batches(batch_size=chunk):
-                columns = {
-                    name: _arrow(values, name, path) for name, values in zip(batch.schema.names, batch, strict=True)
-                }
-                yield Table(columns, start, min((start + batch.num_rows) / size, 1.0))
-                start += batch.num_rows
-    except pyarrow.ArrowException as error:
-        raise ValueError(f"{path} is not a readable Parquet file: {str(error).splitlines()[0]}") from None
+    with open_parquet(path) as file:
+        size, start = max(file.metadata.num_rows, 1), 0
+        for batch in file.iter_batches(batch_size=chunk):
+            columns = {name: _arrow(values, name, path) for name, values in zip(batch.schema.names, batch, strict=True)}
+            yield Table(columns, start, min((start + batch.num_rows) / size, 1.0))
+            start += batch.num_rows
 
 
 def _arrow(values: Any, name: str, path: Path) -> np.ndarray[Any, Any]:
-    import pyarrow
     import pyarrow.types as kinds
 
     kind = values.type.value_type if kinds.is_dictionary(values.type) else values.type
@@ -168,25 +155,13 @@ def _arrow(values: Any, name: str, path: Path) -> np.ndarray[Any, Any]:
         values = values.cast(kind)
     if kinds.is_null(kind):
         return np.full(len(values), np.nan)
-    if kinds.is_boolean(kind):
-        values, kind = values.cast(pyarrow.int8()), pyarrow.int8()
-    if kinds.is_integer(kind) or kinds.is_floating(kind) or kinds.is_decimal(kind):
-        numbers = values.cast(pyarrow.float64(), safe=False).to_numpy(zero_copy_only=False)
-        return np.asarray(numbers, dtype=np.float64)
+    if kinds.is_boolean(kind) or kinds.is_integer(kind) or kinds.is_floating(kind) or kinds.is_decimal(kind):
+        return parquet_numbers(values, np.float64)
     if kinds.is_string(kind) or kinds.is_large_string(kind):
         return _objects(["" if text is None else text for text in values.to_pylist()])
     raise ValueError(
         f"column {name!r} of {path} has type {kind}; expected numbers, truth values or text: convert or remove it"
     )
-
-
-def require_parquet() -> Any:
-    """Return pyarrow.parquet, or say how to install it."""
-    try:
-        import pyarrow.parquet
-    except ImportError:
-        raise ImportError("Parquet files need pyarrow; install it with pip install 'enkbayes[parquet]'") from None
-    return pyarrow.parquet
 
 
 _READERS: dict[str, Callable[[Path, int], Iterator[Table]]] = {".csv": _csv, ".parquet": _parquet, ".npz": _npz}

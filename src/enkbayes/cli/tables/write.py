@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from enkbayes.cli.tables.read import require_parquet
+from enkbayes.engine.row_files import require_parquet
 from enkbayes.storage.files import check_folder, replacing
 
 Columns = dict[str, np.ndarray[Any, Any]]
