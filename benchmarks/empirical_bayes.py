@@ -25,7 +25,7 @@ from sklearn.model_selection import RepeatedStratifiedKFold
 from sklearn.preprocessing import StandardScaler
 
 import enkbayes as eb
-from enkbayes.inference import empirical_bayes
+from enkbayes.inference.empirical_bayes import PriorSearch, tune_prior
 
 GRID = 10.0 ** np.arange(-4, 5)
 RESULTS = Path(__file__).parent / "results" / "empirical_bayes.json"
@@ -52,8 +52,7 @@ SETS = {
 def by_elbo(X, y):
     """Return the precision that maximises the ELBO of the mean-field solution."""
     problem = eb.Problem.create(X, y, 1.0, intercept=100.0)
-    labels = empirical_bayes.parameter_groups(problem.model.map)
-    _, tuning = empirical_bayes._searched(problem, labels, empirical_bayes._ByBound(), slopes=True)  # noqa: SLF001
+    _, tuning = tune_prior(problem, search=PriorSearch(most_parameters=0))
     return float(tuning.precisions[0])
 
 
@@ -73,7 +72,7 @@ def study(X, y, *, repeats=1, splits=5, grid=GRID, variants=True, sampler="equil
             return log_loss(truth, clf.predict_proba(test), labels=clf.classes_), clf
 
         started = time.perf_counter()
-        found = empirical_bayes.tune_prior(eb.Problem.create(train, labels, 1.0, intercept=100.0))[1]
+        found = tune_prior(eb.Problem.create(train, labels, 1.0, intercept=100.0))[1]
         seconds.append(time.perf_counter() - started)
         tunings.append(found)
         auto.append(loss(float(found.precisions[0]))[0])

@@ -32,7 +32,7 @@ from sklearn.preprocessing import scale
 
 import enkbayes as eb
 from enkbayes.core.ensemble import AffineEnsemble
-from enkbayes.inference.advice import _spectrum
+from enkbayes.inference.advice import Spectrum
 from enkbayes.solvers.map_estimate import map_estimate, whitened_moments
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
@@ -95,7 +95,7 @@ def errors(problem, test, sizes, ranks):
     mean_logits, V = problem.model.map.gaussian_logits(test, laplace(problem))
     result = {
         "parameters": problem.dim,
-        "informed directions": _spectrum(problem, 0).informed,
+        "informed directions": Spectrum.of(problem).informed,
         "Laplace": float(np.abs(problem.likelihood.predictive(mean_logits, V) - truth).mean()),
         "particles": rows,
     }
@@ -117,7 +117,7 @@ def advice():
     result = {}
     for name, (X, y) in sets.items():
         problem = eb.Problem.create(X, y, 1.0, intercept=100.0)
-        spectrum = _spectrum(problem, 0)
+        spectrum = Spectrum.of(problem)
         result[name] = {}
         for J in (5, 20, 60, 200):
             fits = [eb.run(problem, particles=J, seed=seed) for seed in SEEDS]

@@ -14,10 +14,10 @@ from sklearn.preprocessing import scale
 
 import enkbayes as eb
 from enkbayes.core.linear_map import LinearMap
-from enkbayes.core.moments import Diverged
-from enkbayes.inference import empirical_bayes
-from enkbayes.inference.empirical_bayes import NARROWEST, WEAK, WIDEST, parameter_groups, tune_prior, with_variances
+from enkbayes.inference.empirical_bayes import PriorSearch, parameter_groups, tune_prior, with_variances
 from enkbayes.inference.propagation import propagate
+
+SHAPE, NARROWEST, WIDEST = 0.1, 1e-4, 1e4  # of the hyperprior, and the bounds of the search
 
 
 def drawn(sd, N=400, D=20, seed=0, **kwargs):
@@ -35,7 +35,7 @@ def breast_cancer(**kwargs):
 
 def penalised(problem, variance, widest=WIDEST):
     value = propagate(with_variances(problem, parameter_groups(problem.model.map), [variance])).log_evidence
-    return value + WEAK * (math.log(variance) - variance / widest)
+    return value + SHAPE * (math.log(variance) - variance / widest)
 
 
 def test_the_choice_is_a_maximum():
@@ -45,7 +45,7 @@ def test_the_choice_is_a_maximum():
     assert tuning.fits <= 15
     (s2,) = tuning.variances
     best = penalised(problem, s2)
-    assert best == pytest.approx(tuning.log_evidence + WEAK * (math.log(s2) - s2 / WIDEST), abs=0.01)
+    assert best == pytest.approx(tuning.log_evidence + SHAPE * (math.log(s2) - s2 / WIDEST), abs=0.01)
     assert all(penalised(problem, s2 * factor) < best for factor in (0.7, 1.4, 0.1, 10.0))
 
 
@@ -132,41 +132,33 @@ def test_features_without_a_signal_end_at_a_narrow_prior():
     assert tuning.converged
 
 
-def test_the_bound_takes_over_where_there_is_no_agreement(monkeypatch):
-    def fails(*args, **kwargs):
-        raise Diverged("no")
-
-    monkeypatch.setattr(empirical_bayes, "propagate", fails)
-    _, tuning = tune_prior(drawn(0.5))
+def test_the_bound_takes_over_where_expectation_propagation_does_not_converge():
+    _, tuning = tune_prior(drawn(0.5), search=PriorSearch(largest_residual=0.0))
     assert tuning.method == "ELBO"
     assert tuning.converged
     assert tuning.variances[0] == pytest.approx(0.25, rel=0.8)
 
 
-def test_the_bound_serves_beyond_the_memory_of_a_full_covariance(monkeypatch):
+def test_the_bound_serves_beyond_the_memory_of_a_full_covariance():
     problem = drawn(0.5)
-    monkeypatch.setattr(empirical_bayes, "LARGEST", 10)
-    _, bound = tune_prior(problem)
+    _, bound = tune_prior(problem, search=PriorSearch(most_parameters=10))
     assert bound.method == "ELBO"
-    monkeypatch.undo()
     assert bound.variances[0] == pytest.approx(tune_prior(problem)[1].variances[0], rel=0.05)  # the gap is small here
 
 
 def test_elbo_step_is_the_fixed_point_of_em():
     """At the ELBO's maximum, but for the hyperprior's slope, s^2 = (tr P + |m - m0|^2) / D."""
     problem = drawn(0.5)
-    tuned, tuning = empirical_bayes._searched(
-        problem, parameter_groups(problem.model.map), empirical_bayes._ByBound(), slopes=True
-    )
+    tuned, tuning = tune_prior(problem, search=PriorSearch(most_parameters=0))
+    assert tuning.method == "ELBO"
     posterior = eb.run(tuned, eb.MeanField())
-    em = (np.trace(posterior.cov) + np.sum(posterior.mean**2)) / (problem.dim - 2 * WEAK)
+    em = (np.trace(posterior.cov) + np.sum(posterior.mean**2)) / (problem.dim - 2 * SHAPE)
     assert tuning.variances[0] == pytest.approx(em, rel=0.01)
 
 
-def test_a_search_cut_short_warns(monkeypatch):
-    monkeypatch.setattr(empirical_bayes, "MOST_FITS", 1)
-    with pytest.warns(ConvergenceWarning, match=r"prior chosen by evidence .* has not settled, so compare it with"):
-        _, tuning = tune_prior(breast_cancer())
+def test_a_search_cut_short_warns():
+    with pytest.warns(ConvergenceWarning, match=r"prior chosen by evidence .* has not converged, so compare it with"):
+        _, tuning = tune_prior(breast_cancer(), search=PriorSearch(most_fits=1))
     assert not tuning.converged
 
 

@@ -166,11 +166,12 @@ class Posterior:
     def predict_proba(self, features: Array | Callable[[Array], Array]) -> Array:
         """Return class probabilities (n, K), averaged over the posterior, for features (n, D).
 
-        Where particles are draws of a fitted Gaussian this is the closed-form integral over it, whatever their number:
-        as near to the truth as their average (`mean_proba`), or nearer, in every case of `benchmarks/predictive.py`.
-        Against NUTS on breast cancer it is off by .0002, the average of J = 20, 50, 200 particles by .0009, .0005,
-        .0003; on METHOD's T1 by .0002 against .0036, .0014, .0007, on T4, the hardest, by .028 against .056, .039,
-        .031. Polished particles (`polish`) are averaged as soon as the Gaussian's error stands out of their noise.
+        If the particles are draws of a fitted Gaussian this is the closed-form integral over it, whatever their number.
+        It is as accurate as their average (`mean_proba`), or more accurate, in every case of
+        `benchmarks/predictive.py`. Against NUTS on breast cancer it is off by .0002, the average of J = 20, 50, 200
+        particles by .0009, .0005, .0003. On the test problems of `docs/trust.md` it is off by .0002 on T1, against
+        .0036, .0014, .0007, and by .028 on T4, the hardest, against .056, .039, .031. Polished particles (`polish`) are
+        averaged as soon as the error of the Gaussian exceeds their noise.
 
         For a nonlinear problem pass the function theta (J, P) -> logits (n, J) or (n, J, K) of the new data instead of
         features.

@@ -1,16 +1,16 @@
-"""How many particles? The smallest ensemble whose average prediction is as close to the Gaussian behind it as wanted.
+"""Advice on the number of particles: the smallest ensemble whose average prediction is close enough to its Gaussian.
 
-`predict_proba` integrates over that Gaussian and does not depend on J. What does is everything the particles show one
-by one: `sample_proba`, epistemic uncertainty, the file's size. The error of their average follows from the spectrum of
-a coarse mean-field fit, a few Newton-like steps. Seen from one datum, a probability is a function f of the
-logit's standard coordinate x; expand it in Hermite polynomials, f = c0 + c1 He1 + c2 He2 + rest. The particles are
-centred, so the linear term is averaged exactly, and they are whitened in the J - 1 leading directions, which hold the
-share s of the logit's variance, so that of the quadratic term only 1 - s^2 is left:
+`predict_proba` integrates over the fitted Gaussian and does not depend on J. Everything that uses the particles one by
+one does: `sample_proba`, the epistemic uncertainty, the size of files. The error of their average follows from the
+spectrum of a coarse mean-field fit, a few Newton-like steps. For one row, a probability is a function f of the standard
+coordinate x of its logit, with the expansion f = c0 + c1 He1 + c2 He2 + rest in Hermite polynomials. The particles are
+centred, so the average of the linear term is exact. They are whitened in the J - 1 leading directions, which hold the
+share s of the variance of the logit, so that of the quadratic term only 1 - s^2 remains:
 
     variance of the average = ( c2^2 (1 - s^2) + rest^2 ) / J.
 
-Twice as many particles as directions, or more, come in pairs mean +- x. Then s = 1, odd terms are averaged exactly, and
-of the even ones there are J / 2 independent samples: rest^2 / J becomes even^2 / (J / 2).
+If there are at least twice as many particles as directions, they come in pairs mean +- x. Then s = 1, odd terms are
+averaged exactly, and the even ones have J / 2 independent samples: rest^2 / J becomes even^2 / (J / 2).
 """
 
 from __future__ import annotations
@@ -28,10 +28,6 @@ from enkbayes.engine.arrays import take_rows, to_numpy
 from enkbayes.samplers import MeanField
 from enkbayes.samplers.run import run
 
-COARSE = 0.05  # posterior sds: near enough for the size of an error
-ROWS = 500  # data over which errors are averaged
-LARGEST_SIZE = 10**6
-
 Vector = np.ndarray[Any, Any]
 
 
@@ -39,8 +35,8 @@ Vector = np.ndarray[Any, Any]
 class Advice:
     """The advised number of particles, the error to expect from their average, and how many directions are informed.
 
-    error is the mean absolute difference, over data and classes, between the particles' average probability and the
-    Gaussian predictive. informed counts the directions in which the data at least halve the prior's variance.
+    error is the mean absolute difference, over rows and classes, between the average probability of the particles and
+    the Gaussian predictive. informed is the number of directions in which the data at least halve the prior variance.
 
     Examples
     --------
@@ -65,17 +61,19 @@ class Advice:
         )
 
 
-def advise(problem: Problem, error: float = 0.01, *, seed: int = 0) -> Advice:
-    """Return the smallest number of particles whose average prediction errs by at most `error` on the data.
+def advise(problem: Problem, error: float = 0.01, *, seed: int = 0, most: int = 10**6) -> Advice:
+    """Return the smallest number of particles whose average prediction has at most this error on the data.
 
     Parameters
     ----------
     problem : Problem
         With linear logits.
     error : float
-        Wanted mean absolute error of the particles' average probability.
+        The mean absolute error of the average probability of the particles.
     seed : int
-        Of the choice of data when there are many.
+        Seed of the choice of rows, if there are many.
+    most : int
+        The largest number of particles that is tried.
 
     Examples
     --------
@@ -90,9 +88,9 @@ def advise(problem: Problem, error: float = 0.01, *, seed: int = 0) -> Advice:
         raise ValueError("advice on the number of particles needs linear logits; try a few sizes and compare instead")
     if not 0 < error < 1:
         raise ValueError(f"error is {error}; expected a number between 0 and 1")
-    spectrum = _spectrum(problem, seed)
+    spectrum = Spectrum.of(problem, seed)
     low, high = 2, 2
-    while spectrum.error(high) > error and high < LARGEST_SIZE:
+    while spectrum.error(high) > error and high < most:
         low, high = high, 2 * high
     while high - low > 1:
         middle = (low + high) // 2
@@ -105,8 +103,9 @@ def advise(problem: Problem, error: float = 0.01, *, seed: int = 0) -> Advice:
 
 @dataclass(frozen=True, eq=False)
 class Spectrum:
-    """Of n data: quadratic, higher even and higher odd parts (n, K) of their probabilities' variances, the share (n, r)
-    of the logits' variance in the first 1, 2, ... directions, and the number of informed directions.
+    """What a coarse fit says about n rows: the quadratic, higher even and higher odd parts (n, K) of the variance of
+    their probabilities, the share (n, r) of the variance of their logits in the first 1, 2, ... directions, the most
+    informed first, and the number of informed directions.
     """
 
     quadratic: Vector
@@ -115,12 +114,25 @@ class Spectrum:
     shares: Vector
     informed: int
 
+    @classmethod
+    def of(cls, problem: Problem, seed: int = 0, *, tol: float = 0.05, most_rows: int = 500) -> Spectrum:
+        """Return the spectrum of a mean-field fit with this residual, from at most so many rows."""
+        model: Any = problem.model
+        ensemble = run(problem, MeanField(tol=tol), particles=2, seed=seed).ensemble
+        rows = np.random.default_rng(seed).permutation(model.size)[:most_rows]
+        mean_logits, V = (to_numpy(x) for x in model.map.predictive_logits(take_rows(model.features, rows), ensemble))
+        prior_share = to_numpy((problem.prior.whiten(ensemble.basis) ** 2).sum(axis=0))
+        if V.ndim == 2:
+            V, mean_logits = V[:, None, :], mean_logits[:, None]
+        powers = np.cumsum(np.sum(V**2, axis=1), axis=1)
+        return cls(*_hermite(problem, mean_logits, V), powers / powers[:, -1:], int(np.sum(prior_share < 0.5)))
+
     def pairs(self, particles: int) -> bool:
-        """Tell whether there are enough particles to come in pairs."""
+        """Return whether there are enough particles to come in pairs."""
         return particles >= 2 * int(self.shares.shape[1])
 
     def error(self, particles: int) -> float:
-        """Return the mean absolute error to expect from the average over so many particles."""
+        """Return the expected mean absolute error of the average over this number of particles."""
         if self.pairs(particles):
             variance = 2 * self.even / particles
         else:
@@ -129,21 +141,8 @@ class Spectrum:
         return float(np.mean(np.sqrt(2 / math.pi * variance)))
 
 
-def _spectrum(problem: Problem, seed: int) -> Spectrum:
-    """Return what a coarse fit knows: its directions, the most informed first, and the data's logits."""
-    model: Any = problem.model
-    ensemble = run(problem, MeanField(tol=COARSE), particles=2, seed=seed).ensemble
-    rows = np.random.default_rng(seed).permutation(model.size)[:ROWS]
-    mean_logits, V = (to_numpy(x) for x in model.map.predictive_logits(take_rows(model.features, rows), ensemble))
-    prior_share = to_numpy((problem.prior.whiten(ensemble.basis) ** 2).sum(axis=0))
-    if V.ndim == 2:
-        V, mean_logits = V[:, None, :], mean_logits[:, None]
-    powers = np.cumsum(np.sum(V**2, axis=1), axis=1)
-    return Spectrum(*_hermite(problem, mean_logits, V), powers / powers[:, -1:], int(np.sum(prior_share < 0.5)))
-
-
 def _hermite(problem: Problem, mean_logits: Vector, V: Vector) -> tuple[Vector, Vector, Vector]:
-    """Return the quadratic, higher even and higher odd parts (n, K) of the variance of each datum's probabilities."""
+    """Return the quadratic, higher even and higher odd parts (n, K) of the variance of the probabilities of rows."""
     K = V.shape[1]
     x = quasi_random_points(K, 11)
     cov = V @ np.swapaxes(V, 1, 2)

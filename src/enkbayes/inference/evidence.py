@@ -1,14 +1,15 @@
-"""The log evidence log p(data): what a model and its prior predicted of the data before seeing them.
+"""The log evidence log p(data): how probable the data are under a model and its prior.
 
-With the fitted Gaussian q, and log w(theta) = log p(data | theta) + log prior(theta) - log q(theta), there are
+With the fitted Gaussian q, and log w(theta) = log p(data | theta) + log prior(theta) - log q(theta), the methods are
 
     ELBO           E_q[log w], a lower bound
-    PSIS           log E_q[w], importance sampling with a smoothed tail: good while q is near the posterior
-    path sampling  int_0^1 E_b[log w] db over the laws q^(1-b) posterior^b, by slice sampling: good far from it too
+    PSIS           log E_q[w], importance sampling with a smoothed tail: accurate while q is close to the posterior
+    path sampling  int_0^1 E_b[log w] db over the distributions q^(1-b) posterior^b, by slice sampling: accurate also
+                   where q is far from the posterior
     thermodynamic integration along the homotopy, -int_0^1 E_s[Psi] ds: a diagnostic of that path
 
-and `log_evidence`, which takes PSIS where its weights say that it is reliable, path sampling elsewhere, and the bound
-where that would take too long.
+`log_evidence` uses PSIS if its weights are reliable, path sampling if they are not, and the bound if path sampling
+would take too long.
 """
 
 from __future__ import annotations
@@ -31,23 +32,16 @@ from enkbayes.samplers import Homotopy, MeanField
 from enkbayes.samplers.run import iterate, run
 from enkbayes.solvers.relaxation import evaluate
 
-DRAWS = 4000
-NODES = 6  # of the Gauss-Legendre rule; the integrand of path sampling is nearly flat
-POPULATIONS, CHAINS = 8, 64  # independent populations, whose spread is the error bar, and the chains in each
-WIDER = 1.25  # factor on the spread of the first law of the path where the data speak
-LINK = 30  # multiplications that the likelihood of one logit costs
-CALLS = 2.5  # evaluations in a move of a chain
-BUDGET = 3e11
-SWEEPS = 20  # moves of each chain at a node
+DRAWS = 4000  # of q, for averages over it
 
 
 @dataclass(frozen=True)
 class Evidence:
     """A log evidence: value, one standard error, and the method that found it.
 
-    error is NaN where no error bar exists: the gap of a lower bound (`bound`) and the closure error of thermodynamic
-    integration are not known. k_hat and effective (effective sample size as a share of the draws) judge the importance
-    weights, and are NaN where none were drawn.
+    error is NaN if there is no error bar, because the gap of a lower bound (`bound`) and the closure error of
+    thermodynamic integration are unknown. k_hat and effective (effective sample size as a share of the draws) describe
+    the importance weights, and are NaN if none were drawn.
 
     Examples
     --------
@@ -74,22 +68,22 @@ class Evidence:
 
 
 def log_evidence(
-    problem: Problem, posterior: Posterior | None = None, *, seed: int = 0, budget: float = BUDGET
+    problem: Problem, posterior: Posterior | None = None, *, seed: int = 0, budget: float = 3e11
 ) -> Evidence:
     """Return the log evidence of a problem by the cheapest method that is reliable for it.
 
     Parameters
     ----------
     problem : Problem
-        What was fitted.
+        The problem that was fitted.
     posterior : Posterior, optional
-        What `run` returned for it. Particles that span fewer than all parameters, or that are no Gaussian's, cannot
-        serve as proposal; then, and by default, `MeanField` is run for one.
+        What `run` returned for it. Its Gaussian serves as proposal if it spans all parameters; otherwise, and by
+        default, that of a run of `MeanField` does.
     seed : int
-        Of the draws.
+        Seed of the draws.
     budget : float
-        Multiplications that path sampling may cost, by default about two minutes' worth. A problem that needs it and
-        is too large for that gets the ELBO, a lower bound without an error bar.
+        Multiplications that path sampling may cost; the default takes about two minutes. A problem that needs path
+        sampling and is too large for it gets the ELBO, a lower bound without an error bar.
 
     Examples
     --------
@@ -104,20 +98,21 @@ def log_evidence(
     by_weights = importance_sampling(problem, posterior, seed=seed)
     if reliable(by_weights):
         return by_weights
-    return path_sampling(problem, posterior, seed=seed) if _cost(problem) <= budget else elbo(problem, posterior)
+    affordable = path_cost(problem) <= budget
+    return path_sampling(problem, posterior, seed=seed) if affordable else elbo(problem, posterior)
 
 
 def reliable(by_weights: Evidence) -> bool:
-    """Tell whether importance sampling can be believed: many effective draws, or a tail that is not too heavy.
+    """Return whether importance sampling is reliable: many effective draws, or a tail that is not too heavy.
 
-    k-hat alone misleads when the weights are nearly equal, where the tail is noise, and does not see too few draws.
+    k-hat alone misleads: if the weights are nearly equal their tail is noise, and it does not show too few draws.
     """
     share, k_hat = by_weights.effective, by_weights.k_hat
     return share >= 0.5 or (share >= 0.1 and not k_hat > 0.7)
 
 
 def proposal(problem: Problem, posterior: Posterior | None) -> Posterior:
-    """Return a posterior whose Gaussian covers all parameters: the given one if it does, else that of `MeanField`."""
+    """Return a posterior whose Gaussian spans all parameters: the given one if it does, else that of `MeanField`."""
     if posterior is not None and posterior.has_gaussian and posterior.fitted.freedom == problem.dim:
         return posterior
     if not isinstance(problem.model, LinearLogits):
@@ -131,9 +126,9 @@ def proposal(problem: Problem, posterior: Posterior | None) -> Posterior:
 def elbo(problem: Problem, posterior: Posterior, *, draws: int = DRAWS, seed: int = 0) -> Evidence:
     """Return the evidence lower bound E_q[log w] = -E_q[Psi] - KL(q || prior) of the posterior's Gaussian q.
 
-    Linear logits have closed or quadrature averages. The gap between bound and evidence, KL(q || posterior), is not
-    known, so the error is NaN. For nonlinear logits, and for a covariance with a structure, the average is over draws,
-    and the error is that of the average.
+    For linear logits the average is in closed form or by quadrature. The gap between bound and evidence, KL(q ||
+    posterior), is unknown, so the error is NaN. For nonlinear logits, and for a low rank with a complement, the average
+    is over draws, and the error is that of the average.
     """
     if not isinstance(problem.model, LinearLogits) or posterior.ensemble.complement is not None:
         w = log_weights(problem, posterior, draws, seed)
@@ -144,10 +139,10 @@ def elbo(problem: Problem, posterior: Posterior, *, draws: int = DRAWS, seed: in
 
 
 def importance_sampling(problem: Problem, posterior: Posterior, *, draws: int = DRAWS, seed: int = 0) -> Evidence:
-    """Return log E_q[w] over fresh draws of the posterior's Gaussian q; its tail is Pareto-smoothed by ArviZ where
+    """Return log E_q[w] over fresh draws of the posterior's Gaussian q, with a Pareto-smoothed tail if ArviZ is
     installed.
 
-    The error bar is that of an average of weights, seen through the logarithm.
+    The error bar is that of the average of the weights, by the delta method.
     """
     weights, k_hat = smoothed(log_weights(problem, posterior, draws, seed))
     method = "importance sampling" if math.isnan(k_hat) else "PSIS"
@@ -159,36 +154,43 @@ def path_sampling(
     problem: Problem,
     posterior: Posterior,
     *,
-    populations: int = POPULATIONS,
-    chains: int = CHAINS,
-    sweeps: int = SWEEPS,
+    populations: int = 8,
+    chains: int = 64,
+    sweeps: int = 20,
+    nodes: int = 6,
+    wider: float = 1.25,
     seed: int = 0,
 ) -> Evidence:
-    """Return int_0^1 E_b[log w] db over the laws q^(1-b) posterior^b, from the posterior's Gaussian q to the posterior.
+    """Return int_0^1 E_b[log w] db over the distributions q^(1-b) posterior^b, with q the Gaussian of the posterior.
 
-    The integral is taken at six Gauss-Legendre nodes. At each the chains of a population are drawn again by the weights
-    that lead there from the node before, then moved by elliptical slice sampling. Without the weights the chains lag
-    behind the law they should follow, and the evidence of hard problems comes out too small, by more than 1; from a q
-    that is too narrow where the data speak, as fitted Gaussians are, by .3 still, so q is widened there. The spread
-    of the populations, and the drift between the first and the second half of the kept sweeps, are the error.
+    The integrand is nearly flat, so a few Gauss-Legendre nodes are enough. At each node the chains of a population are
+    resampled by the weights that lead there from the node before, then moved by elliptical slice sampling. Without the
+    weights the chains lag behind the distribution that they should follow, and the evidence of hard problems comes out
+    too small, by more than 1. With a q that is too narrow in the directions that the data inform, as fitted Gaussians
+    are, it is still too small by .3, so q is widened there. The error combines the spread of the populations and the
+    drift between the first and the second half of the kept sweeps.
 
     Parameters
     ----------
     problem, posterior : Problem, Posterior
         The posterior's Gaussian must span all parameters.
     populations, chains : int
-        Independent populations, and chains in each.
+        Independent populations, whose spread is the error bar, and chains in each.
     sweeps : int
-        Moves of each chain at each node; a quarter of them is left out of the averages.
+        Moves of each chain at each node; the first quarter of them is left out of the averages.
+    nodes : int
+        Nodes of the quadrature rule.
+    wider : float
+        Factor on the spread of q in the directions that the data inform.
     seed : int
-        Of the chains.
+        Seed of the chains.
     """
     rng = np.random.default_rng((seed, 4))
-    ratio = numpy_ratio(log_ratio(problem, _widened(problem, posterior.fitted)), posterior.mean)
+    ratio = numpy_ratio(log_ratio(problem, _widened(problem, posterior.fitted, wider)), posterior.mean)
     z = rng.standard_normal((populations * chains, posterior.fitted.freedom))
     log_w, before = ratio(z), 0.0
     halves = np.zeros((2, populations))
-    for b, weight in zip(*_unit_nodes(NODES), strict=True):
+    for b, weight in zip(*_unit_nodes(nodes), strict=True):
         drawn = _resampled(log_w.reshape(populations, chains) * (b - before), rng)
         z, log_w, kept = _moved(ratio, z[drawn], log_w[drawn], b, sweeps, rng)
         kept = kept.reshape(len(kept), populations, chains).mean(axis=2)
@@ -202,9 +204,9 @@ def path_sampling(
 def thermodynamic_integration(problem: Problem, *, steps: int = 40, particles: int = 1000, seed: int = 0) -> Evidence:
     """Return -int_0^1 E_s[Psi] ds along the homotopy from prior to posterior: a diagnostic, not an estimate to rely on.
 
-    It is exact when the ensemble follows the tempered posteriors. The homotopy follows a Gaussian closure of them
-    instead, which is neither an upper nor a lower bound and can be far off for wide priors, so the error is NaN; what
-    is telling is its distance from `log_evidence`.
+    It is exact if the ensemble follows the tempered posteriors. The homotopy follows a Gaussian closure of them
+    instead. So the value is neither an upper nor a lower bound and can be far off for wide priors, and the error is
+    NaN. Its distance from `log_evidence` measures the error of the closure.
 
     Examples
     --------
@@ -218,31 +220,34 @@ def thermodynamic_integration(problem: Problem, *, steps: int = 40, particles: i
     sampler = Homotopy(steps=steps)
     grid, states = np.linspace(0, 1, steps + 1), iterate(problem, sampler, particles=particles, seed=seed)
     heights = [float(problem.moments(state.ensemble, _average(problem)).loss) for state in states]
-    slope = sampler.grading * grid ** (sampler.grading - 1)  # ds = slope dt on the sampler's own grid s = t^grading
+    slope = sampler.grading * grid ** (sampler.grading - 1)  # ds = slope dt on the grid of the sampler, s = t^grading
     return Evidence(-float(simpson(np.asarray(heights) * slope, x=grid)), math.nan, "thermodynamic integration")
 
 
-def _cost(problem: Problem) -> float:
-    """Return about how many multiplications `path_sampling` takes."""
+def path_cost(problem: Problem, *, moves: int = 8 * 64 * 6 * 20, calls: float = 2.5, link: float = 30.0) -> float:
+    """Return roughly how many multiplications `path_sampling` takes by default.
+
+    moves is the number of moves of chains, calls that of evaluations in a move, link that of multiplications in the
+    likelihood of one logit.
+    """
     logits = problem.size * (problem.likelihood.outputs or 1)
-    one = problem.size * problem.dim + problem.dim**2 + LINK * logits
-    return POPULATIONS * CHAINS * NODES * SWEEPS * CALLS * one
+    return moves * calls * (problem.size * problem.dim + problem.dim**2 + link * logits)
 
 
 def _average(problem: Problem) -> Expectation:
-    """Return the Gaussian closure where there is one, for linear logits, and the average over particles elsewhere."""
+    """Return the Gaussian closure for linear logits, and the average over particles for others."""
     return closure if isinstance(problem.model, LinearLogits) else empirical
 
 
-def _widened(problem: Problem, ensemble: AffineEnsemble) -> AffineEnsemble:
-    """Return the ensemble with its spread times 1 + (WIDER - 1) w in directions where a share w of the precision comes
-    from the data; one whose covariance has a structure is left as it is.
+def _widened(problem: Problem, ensemble: AffineEnsemble, factor: float) -> AffineEnsemble:
+    """Return the ensemble with its spread times 1 + (factor - 1) w in directions where a share w of the precision comes
+    from the data; one with a complement is left as it is.
     """
     if ensemble.complement is not None:
         return ensemble
     xp = namespace(ensemble.mean)
     w, U = problem.moments(ensemble, _average(problem)).spectrum
-    factors = 1 + (WIDER - 1) * xp.minimum(w, xp.ones_like(w))
+    factors = 1 + (factor - 1) * xp.minimum(w, xp.ones_like(w))
     return replace(ensemble, basis=ensemble.basis @ ((U * factors) @ U.mT))
 
 
@@ -253,8 +258,8 @@ def _unit_nodes(count: int) -> tuple[Numbers, Numbers]:
 
 
 def _resampled(log_w: Numbers, rng: np.random.Generator) -> Numbers:
-    """Return which chains (populations * chains,) go on, drawn within each population by log weights (populations,
-    chains), with the least noise that keeps their expected numbers.
+    """Return which chains (populations * chains,) continue: systematic resampling within each population by log weights
+    (populations, chains), which keeps their expected numbers with little noise.
     """
     populations, chains = log_w.shape
     share = np.exp(log_w - log_w.max(axis=1, keepdims=True))

@@ -1,12 +1,12 @@
 """Importance weights: how far the true posterior is from the Gaussian that was fitted to it.
 
-Fresh draws theta of the fitted Gaussian q have
+Fresh draws theta of the fitted Gaussian q have the weights
 
     log w = log p(data | theta) + log prior(theta) - log q(theta),
 
-whose average weight is the evidence. Two figures judge them: their effective sample size, and the shape k-hat of their
-tail (Pareto-smoothed importance sampling, by ArviZ where it is installed). Either alone misleads: the tail of weights
-that are all close to 1 is noise.
+whose average is the evidence. Two figures describe them: their effective sample size, and the shape k-hat of their tail
+(Pareto-smoothed importance sampling, by ArviZ if it is installed). k-hat alone misleads where all weights are close to
+1, because their tail is noise.
 """
 
 from __future__ import annotations
@@ -23,32 +23,31 @@ from enkbayes.core.posterior import Posterior
 from enkbayes.core.problem import Problem
 from enkbayes.engine.arrays import Array, like, namespace, row_slices, to_numpy
 
-GROUP = 250  # draws whose logits are held at a time
-
 
 def log_weights(problem: Problem, posterior: Posterior, draws: int, seed: int) -> np.ndarray[Any, Any]:
     """Return the log importance weights (draws,) of fresh draws from the fitted Gaussian.
 
-    Their average weight is the evidence when the Gaussian spans all parameters; otherwise they are known up to a
-    factor, which is all that the two figures below need.
+    Their average is the evidence if the Gaussian spans all parameters. Otherwise they are known up to a factor, which
+    changes neither the effective sample size nor k-hat.
     """
     fitted = posterior.fitted
     ratio = log_ratio(problem, fitted)(_standard(draws, fitted, seed))
     return np.asarray(to_numpy(ratio), dtype=np.float64)
 
 
-def log_ratio(problem: Problem, ensemble: AffineEnsemble) -> Callable[[Array], Array]:
+def log_ratio(problem: Problem, ensemble: AffineEnsemble, *, draws: int = 250) -> Callable[[Array], Array]:
     """Return the function z (j, freedom) -> log p(data | theta) + log prior(theta) - log q(theta), (j,), of theta =
     ensemble.unwhiten(z).
 
-    q is the Gaussian N(mean, cov) of the ensemble and z are its whitened coordinates.
+    q is the Gaussian N(mean, cov) of the ensemble, and z are its whitened coordinates. The logits of `draws` points are
+    held at a time.
     """
     xp = namespace(ensemble.mean)
     constant = ensemble.freedom / 2 * math.log(2 * math.pi) + ensemble.log_volume
 
     def ratio(z: Array) -> Array:
         parts = []
-        for rows in row_slices(int(z.shape[0]), GROUP):
+        for rows in row_slices(int(z.shape[0]), draws):
             theta = ensemble.unwhiten(z[rows, :])
             posterior = problem.prior.log_density(theta) - problem.loss(theta)
             parts.append(posterior + xp.sum(z[rows, :] ** 2, axis=1) / 2 + constant)
@@ -60,7 +59,7 @@ def log_ratio(problem: Problem, ensemble: AffineEnsemble) -> Callable[[Array], A
 def weighted_draws(
     problem: Problem, posterior: Posterior, draws: int, columns: Sequence[int], *, seed: int = 0
 ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Return some columns of fresh draws from the fitted Gaussian, (draws, c), and their log weights, smoothed."""
+    """Return some columns (draws, c) of fresh draws of the fitted Gaussian, and their smoothed log weights (draws,)."""
     fitted = posterior.fitted
     z = _standard(draws, fitted, seed)
     theta = to_numpy(fitted.unwhiten(z))[:, list(columns)]
@@ -69,7 +68,7 @@ def weighted_draws(
 
 
 def _standard(draws: int, fitted: AffineEnsemble, seed: int) -> Array:
-    """Return standard coordinates (draws, freedom) of fresh draws."""
+    """Return the whitened coordinates (draws, freedom) of fresh draws."""
     return like(np.random.default_rng((seed, 3)).standard_normal((draws, fitted.freedom)), fitted.mean)
 
 
@@ -84,15 +83,15 @@ def effective_share(log_weights: np.ndarray[Any, Any]) -> float:
 
 
 def smoothed(log_weights: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], float]:
-    """Return the log weights with their tail replaced by that of a fitted Pareto law, and its shape k-hat, by ArviZ.
+    """Return the log weights with their tail replaced by that of a fitted Pareto distribution, and its shape k-hat.
 
-    The weights keep their scale, so that their average is still the evidence. Where ArviZ is not installed they come
-    back as they are, with NaN.
+    The weights keep their scale, so their average is still the evidence. ArviZ fits the tail. Without it the weights
+    are returned as they are, with k-hat NaN.
     """
     psis = getattr(quiet_arviz(), "psislw", None)
     if psis is None:
         return log_weights, math.nan
-    with np.errstate(over="ignore"):  # of weights that differ by hundreds of orders of magnitude
+    with np.errstate(over="ignore"):  # weights may differ by hundreds of orders of magnitude
         smooth, k_hat = psis(log_weights.copy())
-    least = int(np.argmin(log_weights))  # smoothing touches the largest weights only, so this one tells the scale
+    least = int(np.argmin(log_weights))  # smoothing changes the largest weights only, so this one keeps the scale
     return np.asarray(smooth + (log_weights[least] - smooth[least])), float(k_hat)

@@ -1,14 +1,15 @@
-"""What a posterior would predict for each of its own rows had it not seen that row: leave-one-out from one fit.
+"""Leave-one-out prediction from one fit: what the posterior without a row predicts for that row.
 
 A fitted Gaussian q solves m = m0 - P0 sum_n g_n, P^{-1} = P0^{-1} + sum_n H_n (see `MeanField`), so it is the prior
-times one Gaussian factor a row: to the logits z_n of row n the factor adds the precision L = E_q[Lambda] and the force
--g, g = E_q[p] - t, both times the weight of the row. Where q sees these logits as N(mu, V), q without the factor, the
-cavity, has the precision V^{-1} - L and the natural mean V^{-1} mu - (L mu - g), that is
+times one Gaussian factor for each row. To the logits z_n of row n the factor adds the precision L = E_q[Lambda] and the
+force -g, g = E_q[p] - t, both times the weight of the row. Let N(mu, V) be the distribution of these logits under q.
+Under q without the factor, the cavity, they have the precision V^{-1} - L and the natural mean V^{-1} mu - (L mu - g),
+that is
 
     V_c = (V^{-1} - L)^{-1} = (I - V L)^{-1} V,        mu_c = V_c (V^{-1} mu - L mu + g) = mu + V_c g,
 
-for (V^{-1} - L) mu = V_c^{-1} mu. The other rows keep their factors, which is what is approximate: refitted without the
-row they would change a little. For a Gaussian likelihood factors do not depend on q, and the cavity is the refit:
+because (V^{-1} - L) mu = V_c^{-1} mu. The approximation is that the other rows keep their factors; a fit without the
+row would change them a little. For a Gaussian likelihood the factors do not depend on q, and the cavity is the refit:
 
 >>> x, d = np.asarray([1.0, 2.0, -1.0]), np.asarray([0.5, 3.0, 0.0])
 >>> def posterior(rows, s2=0.5):  # of theta ~ N(0, 1), d = theta x + N(0, s2)
@@ -33,13 +34,13 @@ from enkbayes.core.problem import Problem
 from enkbayes.engine.arrays import row_slices
 
 Numbers = np.ndarray[Any, Any]
-CHUNK = 4096  # logits that are read at a time
-LARGEST = 0.99  # share of its own precision that a row may have given, below 1 where the fit has settled
 
 
-def leave_one_out_losses(problem: Problem, ensemble: AffineEnsemble) -> Numbers:
-    """Return the log loss (N,) of every row of a problem with linear logits and classes, predicted by its fitted
-    ensemble without that row; all in numpy's double precision.
+def leave_one_out_losses(problem: Problem, ensemble: AffineEnsemble, *, chunk: int = 4096) -> Numbers:
+    """Return the log loss (N,) of every row, predicted by the fitted ensemble without that row.
+
+    The problem has linear logits and classes, and is in numpy's double precision. `chunk` is the number of logits that
+    are held at a time.
 
     >>> rng = np.random.default_rng(0)
     >>> features, labels = rng.standard_normal((40, 20)), rng.integers(0, 2, 40)  # nothing to learn
@@ -51,30 +52,33 @@ def leave_one_out_losses(problem: Problem, ensemble: AffineEnsemble) -> Numbers:
     >>> bool(seen.mean() < 0.5 < 0.9 < leave_one_out_losses(problem, posterior.ensemble).mean())
     True
     """
-    own = leave_one_out_proba(problem, ensemble)[np.arange(problem.size), problem.targets.astype(int)]
+    own = leave_one_out_proba(problem, ensemble, chunk=chunk)[np.arange(problem.size), problem.targets.astype(int)]
     return np.asarray(-np.log(np.maximum(own, np.finfo(np.float64).tiny)))
 
 
-def leave_one_out_proba(problem: Problem, ensemble: AffineEnsemble) -> Numbers:
-    """Return the class probabilities (N, K) of every row, predicted without it; as for `leave_one_out_losses`."""
-    chunks = row_slices(problem.size, max(CHUNK // (problem.likelihood.outputs or 1), 64))
+def leave_one_out_proba(problem: Problem, ensemble: AffineEnsemble, *, chunk: int = 4096) -> Numbers:
+    """Return the class probabilities (N, K) of every row, predicted without it; see `leave_one_out_losses`."""
+    chunks = row_slices(problem.size, max(chunk // (problem.likelihood.outputs or 1), 64))
     return np.concatenate([_predicted(problem, ensemble, rows) for rows in chunks])
 
 
-def cavity(mean: Numbers, cov: Numbers, slope: Numbers, curvature: Numbers) -> tuple[Numbers, Numbers]:
+def cavity(
+    mean: Numbers, cov: Numbers, slope: Numbers, curvature: Numbers, *, largest: float = 0.99
+) -> tuple[Numbers, Numbers]:
     """Return mean mu_c (n, K) and a root (n, K, K) of V_c from mu (n, K), V (n, K, K), g (n, K) and L (n, K, K).
 
-    With V = R R' and R' L R = U diag(w) U' it is V_c = R U diag(1 / (1 - w)) U' R'; w stays below 1.
+    With V = R R' and R' L R = U diag(w) U', V_c = R U diag(1 / (1 - w)) U' R'. The share w of its own precision that a
+    row has contributed is below 1 if the fit has converged; it is capped at `largest`.
     """
     s, E = np.linalg.eigh(cov)
     R = E * np.sqrt(np.maximum(s, 0.0))[:, None, :]
     w, U = np.linalg.eigh(R.mT @ curvature @ R)
-    root = R @ (U / np.sqrt(1 - np.minimum(w, LARGEST))[:, None, :])
+    root = R @ (U / np.sqrt(1 - np.minimum(w, largest))[:, None, :])
     return mean + (root @ (root.mT @ slope[:, :, None]))[:, :, 0], root
 
 
 def _predicted(problem: Problem, ensemble: AffineEnsemble, rows: slice) -> Numbers:
-    """Return the probabilities of some of the rows."""
+    """Return the probabilities (n, K) of a chunk of rows."""
     model, likelihood, targets = problem.model, problem.likelihood, problem.targets[rows]
     mu, V = model.map.predictive_logits(model.features[rows, :], ensemble)  # type: ignore[union-attr]
     one = likelihood.outputs is None

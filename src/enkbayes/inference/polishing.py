@@ -2,7 +2,7 @@
 
 The chains of `slice_sampling.py` start at the particles, in the whitened coordinates of the fitted Gaussian. Every
 Gaussian leaves the posterior invariant, so in the limit of many sweeps the particles are exact draws, whatever the fit
-was. Every second sweep uses a Gaussian that is wider in the directions that the data determine. There the fitted one is
+was. Every second sweep uses a Gaussian that is wider in the directions that the data inform. There the fitted one is
 too narrow when the posterior is skewed, and its ellipses reach the far side slowly; a wide Gaussian alone would be slow
 where the fitted one is right, the more so the more parameters there are. On the three hardest test problems of
 `docs/trust.md`, T3, T5 and T4, the mean ratio of variances after 20 sweeps is .99, .95, .91 instead of .96, .90, .83.
@@ -29,7 +29,7 @@ from enkbayes.samplers import State
 from enkbayes.samplers.progress import progress_bar
 from enkbayes.samplers.start import whole_seed
 
-WIDE = 1.5  # factor on the spread of every second Gaussian, in the directions that the data determine
+WIDE = 1.5  # factor on the spread of every second Gaussian, in the directions that the data inform
 BASE = 1000  # draws of the fitted Gaussian that estimate the log posterior before polish
 
 

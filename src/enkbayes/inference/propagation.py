@@ -1,16 +1,18 @@
-"""Expectation propagation: the Gaussian that sees each datum's logits with the right mean and covariance.
+"""Expectation propagation: the Gaussian that gives the logits of each row the right mean and covariance.
 
-Every datum n is stood in for by a Gaussian factor, its site, in the k logits it can tell apart (one for two classes,
-the K - 1 contrasts of K). The posterior is prior times sites. Without its own site it is the cavity, what the other
-data say of these logits; cavity times likelihood is tilted; and the site is right when posterior and tilted law agree:
+A Gaussian factor, the site, replaces the likelihood of each row n. It depends on the k logits that the likelihood
+distinguishes: one for two classes, the K - 1 contrasts of K. The posterior is the prior times all sites. The posterior
+without the site of a row is its cavity, and the cavity times the likelihood of the row is its tilted distribution. A
+site is right when posterior and tilted distribution have the same mean and covariance:
 
     site_n = N(mean and covariance of cavity_n * likelihood_n) / cavity_n                 (Minka 2001)
     log p(data) ~ log int prior * sites + sum_n log (int cavity_n * likelihood_n / int cavity_n * site_n)
 
-The samplers of this package minimise KL(q || posterior) instead, which is safe but narrow, and their bound on the
-evidence falls away as the prior widens: by 7.6 on METHOD's T4, where this one is off by .05. So priors are compared by
-this evidence. All sites move at once (the sums over data are those of any other step), with damping when needed; the
-moments of tilted laws are averages over quasi-random points of the cavity, for every likelihood the same.
+The samplers of this package minimise KL(q || posterior) instead. That is robust, but the Gaussian is too narrow, and
+the bound on the evidence gets worse as the prior widens: it is off by 7.6 on the hardest test problem of
+`docs/trust.md`, T4, where this evidence is off by .05. So priors are compared by this evidence. All sites move at once,
+with damping when needed, and the sums over rows are those of any other step. The moments of tilted distributions are
+averages over quasi-random points of the cavity, in the same way for every likelihood.
 """
 
 from __future__ import annotations
@@ -32,24 +34,23 @@ from enkbayes.core.problem import Problem
 from enkbayes.engine.arrays import row_slices, to_numpy
 
 Numbers = np.ndarray[Any, Any]
-LOG2_POINTS = 8
-CALMER, SLOWEST = 0.7, 0.1  # factor on the step when the residual grows, and the smallest step
+LOG2_POINTS = 8  # of the quasi-random points in a cavity
 
 
 @dataclass(frozen=True, eq=False)
 class Sites:
-    """The factors exp(-u' precision u / 2 + shift' u) of all data: precision (N, k, k) and shift (N, k)."""
+    """The factors exp(-u' precision u / 2 + shift' u) of all rows: precision (N, k, k) and shift (N, k)."""
 
     precision: Numbers
     shift: Numbers
 
     @classmethod
     def flat(cls, size: int, contrasts: int) -> Sites:
-        """Return sites that say nothing."""
+        """Return constant sites."""
         return cls(np.zeros((size, contrasts, contrasts)), np.zeros((size, contrasts)))
 
     def rows(self, rows: slice) -> Sites:
-        """Return the sites of some data."""
+        """Return the sites of some rows."""
         return Sites(self.precision[rows], self.shift[rows])
 
     def towards(self, other: Sites, step: float) -> Sites:
@@ -61,8 +62,8 @@ class Sites:
 
 @dataclass(frozen=True, eq=False)
 class Propagation:
-    """Mean (P,) and basis (P, P) of the fitted Gaussian, its log evidence, how far it is from its fixed point, and the
-    sites, from which a problem with another prior can start.
+    """Mean (P,) and basis (P, P) of the fitted Gaussian, its log evidence, the residual of its fixed point, the number
+    of sweeps, and the sites, from which a problem with another prior can start.
     """
 
     mean: Numbers
@@ -73,7 +74,15 @@ class Propagation:
     sites: Sites
 
 
-def propagate(problem: Problem, sites: Sites | None = None, *, tol: float = 1e-3, max_sweeps: int = 100) -> Propagation:
+def propagate(
+    problem: Problem,
+    sites: Sites | None = None,
+    *,
+    tol: float = 1e-3,
+    max_sweeps: int = 100,
+    damping: float = 0.7,
+    smallest_step: float = 0.1,
+) -> Propagation:
     """Return the fixed point of expectation propagation for a problem with linear logits, in double precision.
 
     Parameters
@@ -81,11 +90,13 @@ def propagate(problem: Problem, sites: Sites | None = None, *, tol: float = 1e-3
     problem : Problem
         Needs linear logits, and memory for a P x P matrix.
     sites : Sites, optional
-        Where to start: those of the same data under another prior.
+        The sites to start from, such as those of the same rows under another prior.
     tol : float
-        Stop when the natural-gradient residual is below.
+        The natural-gradient residual at which the iteration ends.
     max_sweeps : int
-        Passes over the data after which `residual` tells that there is no agreement yet.
+        Passes over the rows after which it ends in any case; `residual` then says how far it came.
+    damping, smallest_step : float
+        The step is multiplied by `damping` whenever the residual grows, down to `smallest_step`.
 
     Examples
     --------
@@ -97,18 +108,18 @@ def propagate(problem: Problem, sites: Sites | None = None, *, tol: float = 1e-3
     """
     problem, contrasts = in_double(problem), _contrasts(problem.likelihood)
     start = Sites.flat(problem.size, contrasts.shape[1]) if sites is None else sites
-    law, best, step = _assembled(problem, start, contrasts), np.inf, 1.0
+    q, best, step = _assembled(problem, start, contrasts), np.inf, 1.0
     for sweep in range(max_sweeps + 1):
-        wanted, force, energy = _sweep(problem, law, start, contrasts)
+        wanted, force, energy = _sweep(problem, q, start, contrasts)
         residual = force.residual
         if residual < tol or sweep == max_sweeps:
             break
         if residual > best:
-            step = max(CALMER * step, SLOWEST)
+            step = max(damping * step, smallest_step)
         best, start = residual, start.towards(wanted, step)
         eye = np.eye(problem.dim)
-        law = _moved(law, Moments(0.0, step * force.g, eye + step * (force.S - eye)))
-    return Propagation(law.mean, law.basis, energy + _log_volume(problem.prior, law), residual, sweep, start)
+        q = _moved(q, Moments(0.0, step * force.g, eye + step * (force.S - eye)))
+    return Propagation(q.mean, q.basis, energy + _log_volume(problem.prior, q), residual, sweep, start)
 
 
 def in_double(problem: Problem) -> Problem:
@@ -129,15 +140,17 @@ def in_double(problem: Problem) -> Problem:
 
 
 def _contrasts(likelihood: Likelihood) -> Numbers:
-    """Return an orthonormal basis (K, K - 1) of what K logits can say, whose sum says nothing; [[1]] for one logit."""
+    """Return an orthonormal basis (K, K - 1) of the contrasts of K logits, whose common shift changes nothing; [[1]]
+    for one logit.
+    """
     K = likelihood.outputs
     return np.eye(1) if K is None else np.asarray(scipy.linalg.helmert(K).T)
 
 
-def _marginals(problem: Problem, law: AffineEnsemble, rows: slice, contrasts: Numbers) -> tuple[Numbers, Numbers]:
-    """Return the mean (n, k) of the contrasts of some data and their columns (n, k, r) in the basis."""
+def _marginals(problem: Problem, q: AffineEnsemble, rows: slice, contrasts: Numbers) -> tuple[Numbers, Numbers]:
+    """Return the mean (n, k) of the contrasts of some rows, and their columns (n, k, r) in the basis."""
     model = problem.model
-    mean_logits, V = model.map.gaussian_logits(model.features[rows, :], law)  # type: ignore[union-attr]
+    mean_logits, V = model.map.gaussian_logits(model.features[rows, :], q)  # type: ignore[union-attr]
     if problem.likelihood.outputs is None:
         return mean_logits[:, None], V[:, None, :]
     return mean_logits @ contrasts, contrasts.T @ V
@@ -152,27 +165,27 @@ def _pulled_back(columns: Numbers, precision: Numbers, slope: Numbers) -> Moment
 def _assembled(problem: Problem, sites: Sites, contrasts: Numbers) -> AffineEnsemble:
     """Return prior times sites."""
     prior = problem.prior
-    law = AffineEnsemble(prior.mean, prior.dense_root, np.zeros((0, prior.dim)))
-    total = problem.prior_moments(law)
+    q = AffineEnsemble(prior.mean, prior.dense_root, np.zeros((0, prior.dim)))
+    total = problem.prior_moments(q)
     for rows in row_slices(problem.size, problem.model.chunk):
-        mean, columns = _marginals(problem, law, rows, contrasts)
+        mean, columns = _marginals(problem, q, rows, contrasts)
         some = sites.rows(rows)
         total = total + _pulled_back(columns, some.precision, _times(some.precision, mean) - some.shift)
-    return _moved(law, total)
+    return _moved(q, total)
 
 
-def _moved(law: AffineEnsemble, moments: Moments) -> AffineEnsemble:
-    """Return the Gaussian with these gradient and precision in the frame of the given one."""
-    return law.affine(*affine_map(moments, gain=lambda w: 1 / w, scale=lambda w: w**-0.5))
+def _moved(q: AffineEnsemble, moments: Moments) -> AffineEnsemble:
+    """Return the Gaussian with this gradient and precision in the coordinates of the given one."""
+    return q.affine(*affine_map(moments, gain=lambda w: 1 / w, scale=lambda w: w**-0.5))
 
 
-def _sweep(problem: Problem, law: AffineEnsemble, sites: Sites, contrasts: Numbers) -> tuple[Sites, Moments, float]:
-    """Return the sites that every datum asks for, the gradient and precision they would give the posterior in its own
-    frame, and the data's part of the log evidence at the present sites.
+def _sweep(problem: Problem, q: AffineEnsemble, sites: Sites, contrasts: Numbers) -> tuple[Sites, Moments, float]:
+    """Return the sites that match the tilted moments of each row, the gradient and precision of the posterior with
+    these sites in its own coordinates, and the contribution of the rows to the log evidence at the present sites.
     """
-    wanted, total, energy = [], problem.prior_moments(law), 0.0
+    wanted, total, energy = [], problem.prior_moments(q), 0.0
     for rows in row_slices(problem.size, problem.model.chunk):
-        mean, columns = _marginals(problem, law, rows, contrasts)
+        mean, columns = _marginals(problem, q, rows, contrasts)
         site, gain = _matched(problem, rows, mean, columns @ columns.mT, sites.rows(rows), contrasts)
         total = total + _pulled_back(columns, site.precision, _times(site.precision, mean) - site.shift)
         wanted.append(site)
@@ -188,7 +201,7 @@ def _matched(
     mean (n, k) and covariance (n, k, k) under the posterior.
     """
     try:
-        precision = np.linalg.inv(cov + 1e-12 * np.eye(cov.shape[-1]))  # a datum without features has no spread
+        precision = np.linalg.inv(cov + 1e-12 * np.eye(cov.shape[-1]))  # a row of zeros has no spread
         shift = _times(precision, mean)
         cavity = Sites(precision - sites.precision, shift - sites.shift)
         cavity_cov = np.linalg.inv(cavity.precision)
@@ -197,7 +210,7 @@ def _matched(
         w, U = np.linalg.eigh(np.linalg.inv(tilted_cov) - cavity.precision)
     except np.linalg.LinAlgError:
         raise Diverged("the cavities of expectation propagation are not positive definite") from None
-    matched = (U * np.maximum(w, 0.0)[:, None, :]) @ U.mT  # likelihoods are log-concave; only quadrature says otherwise
+    matched = (U * np.maximum(w, 0.0)[:, None, :]) @ U.mT  # likelihoods are log-concave; only quadrature gives w < 0
     site = Sites(matched, _times(matched + cavity.precision, tilted_mean) - cavity.shift)
     return site, float(np.sum(log_z + _log_integral(cavity) - _log_integral(Sites(precision, shift))))
 
@@ -227,10 +240,10 @@ def _log_integral(factor: Sites) -> Numbers:
     return np.asarray(np.sum(factor.shift * centre, axis=1) - np.linalg.slogdet(factor.precision)[1]) / 2
 
 
-def _log_volume(prior: Gaussian, law: AffineEnsemble) -> float:
+def _log_volume(prior: Gaussian, q: AffineEnsemble) -> float:
     """Return log int of the posterior's Gaussian in natural form, less that of the prior."""
-    inside, before = np.linalg.solve(law.basis, law.mean), prior.whiten(prior.mean)
-    return float(np.linalg.slogdet(prior.whiten(law.basis))[1] + (inside @ inside - before @ before) / 2)
+    inside, before = np.linalg.solve(q.basis, q.mean), prior.whiten(prior.mean)
+    return float(np.linalg.slogdet(prior.whiten(q.basis))[1] + (inside @ inside - before @ before) / 2)
 
 
 def _times(matrices: Numbers, vectors: Numbers) -> Numbers:

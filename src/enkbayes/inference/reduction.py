@@ -1,4 +1,4 @@
-"""What the data can see: the exact reduction of a problem with fewer data than parameters."""
+"""The exact reduction of a problem with fewer rows than parameters to the directions that the rows span."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ Lift = Callable[[Gaussian], Gaussian]
 
 
 def reduce_to_data(problem: Problem) -> tuple[Problem, Lift]:
-    """Return the problem in the r = rank(features) directions that the data see, and the map back to all P parameters.
+    """Return the problem in the r = rank(features) directions that the rows span, and the map back to all P parameters.
 
-    With the whitened parameters u, theta = L0 u, and the left singular vectors U (P, r) of L0' Phi, the likelihood
-    depends on U'u only. So the posterior is exactly (posterior of U'u, with prior N(U' u0, I), u0 = L0^{-1} m0) x
-    (prior on the complement):
+    Let theta = L0 u with whitened parameters u, and let U (P, r) be the left singular vectors of L0' Phi. The
+    likelihood depends on U'u only. So the posterior is exactly the product of the posterior of U'u, whose prior is
+    N(U' u0, I) with u0 = L0^{-1} m0, and the prior on the complement:
 
         m = m0 + L0 U (m_r - U' u0),    P = L0 (U P_r U' + I - U U') L0'.
 
-    One-logit likelihoods with linear logits.
+    For linear logits, one for each row.
 
     Examples
     --------
@@ -40,7 +40,8 @@ def reduce_to_data(problem: Problem) -> tuple[Problem, Lift]:
     """
     if not isinstance(problem.model, LinearLogits) or problem.likelihood.outputs is not None:
         raise ValueError(
-            f"the reduction to the data's directions needs linear logits, one for each datum; got {problem.likelihood}"
+            f"the reduction to the directions of the rows needs linear logits, one for each row; got "
+            f"{problem.likelihood}"
         )
     prior, linear = problem.prior, problem.model.map
     xp = namespace(prior.mean)
@@ -54,9 +55,9 @@ def reduce_to_data(problem: Problem) -> tuple[Problem, Lift]:
     centre = U.mT @ xp.linalg.solve(root, prior.mean)
     reduced = replace(problem, model=model, prior=Gaussian(centre, 1.0))
 
-    def lift(law: Gaussian) -> Gaussian:
-        inner = U @ (law.dense_cov @ U.mT) + xp.eye(prior.dim, dtype=U.dtype, device=U.device) - U @ U.mT
+    def lift(reduced: Gaussian) -> Gaussian:
+        inner = U @ (reduced.dense_cov @ U.mT) + xp.eye(prior.dim, dtype=U.dtype, device=U.device) - U @ U.mT
         cov: Array = root @ inner @ root.mT
-        return Gaussian(prior.mean + root @ (U @ (law.mean - centre)), (cov + cov.mT) / 2)
+        return Gaussian(prior.mean + root @ (U @ (reduced.mean - centre)), (cov + cov.mT) / 2)
 
     return reduced, lift

@@ -1,5 +1,5 @@
-"""How far to trust a posterior: did the run converge, do the particles span the directions that the data determine, and
-is the true posterior close to the fitted Gaussian?
+"""How far to trust a posterior: did the run converge, do the particles span the directions that the data inform, and is
+the true posterior close to the fitted Gaussian?
 
 Importance weights w (see `importance.py`) answer the last question. Two figures describe the weights themselves:
 
@@ -7,7 +7,7 @@ Importance weights w (see `importance.py`) answer the last question. Two figures
     effective   their effective sample size, as a share of the draws
 
 The third figure is the distance that they measure, KL(q || posterior) = log E[w] - E[log w], the gap between evidence
-and ELBO. Spread over the gamma = tr(I - P P0^{-1}) directions that the data determine, and put into familiar units,
+and ELBO. Spread over the gamma = tr(I - P P0^{-1}) directions that the data inform, and put into familiar units,
 
     shift = sqrt(2 KL / gamma)
 
@@ -63,8 +63,8 @@ class Trust:
 
     residual : natural-gradient residual at the end of the run, NaN for homotopies
     k_hat, effective, draws : of the importance weights; k_hat is NaN without ArviZ, both are NaN without a Gaussian
-    shift : distance from the Gaussian to the posterior, in posterior standard deviations per determined direction
-    informed : gamma, the number of directions that the data determine, among those that the particles span
+    shift : distance from the Gaussian to the posterior, in posterior standard deviations per informed direction
+    informed : gamma, the number of directions that the data inform, among those that the particles span
     data_rank : rank of the data, the number of directions that the likelihood depends on; None for nonlinear logits
     spanned, particles, parameters : rank of the ensemble, J, and P
     nonlinearity : of nonlinear logits, see `Info`
