@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 from enkbayes._version import __version__
 from enkbayes.core.ensemble import AffineEnsemble
 from enkbayes.core.gaussian import Gaussian
-from enkbayes.core.likelihoods import Bernoulli, Categorical, Normal
+from enkbayes.core.likelihoods import Bernoulli, Categorical, Likelihood, Normal
 from enkbayes.core.posterior import Info, Posterior, Uncertainty
 from enkbayes.core.problem import Problem
 
@@ -46,6 +46,7 @@ __all__ = [
     "Gaussian",
     "Homotopy",
     "Info",
+    "Likelihood",
     "MeanField",
     "Normal",
     "Posterior",

@@ -11,7 +11,8 @@ from scipy.special import expit
 from scipy.stats import norm
 
 import enkbayes as eb
-from enkbayes.core.expectations import Expectation, closure, empirical, gauss_logit, quasi_random_points, scale_mixture
+from enkbayes.core.expectations import Expectation, closure, empirical
+from enkbayes.core.quadrature import gauss_logit, quasi_random_points, scale_mixture
 
 FUNCTIONS = (expit, lambda z: expit(z) * expit(-z), lambda z: np.logaddexp(0, z))
 

@@ -19,7 +19,7 @@ def logit_law(sd=1.0, n=40, K=12, r=4, shrink=(-0.3, 0.2, 0.9, 0.95), seed=0):
     right = np.linalg.qr(rng.standard_normal((K, K)))[0]
     s = sd**2 * rng.uniform(0.5, 1.0, (n, K))
     E = np.linalg.qr(rng.standard_normal((n, K, r)))[0] * np.sqrt(s.min(axis=1))[:, None, None]
-    law = many_classes.LogitLaw(2 * rng.standard_normal((n, K)), right, s, E, np.asarray(shrink))
+    law = many_classes.LogitDistribution(2 * rng.standard_normal((n, K)), right, s, E, np.asarray(shrink))
     inner = s[:, :, None] * np.eye(K) - (E * law.shrink) @ E.mT
     return law, right @ inner @ right.T
 
@@ -55,7 +55,7 @@ def test_averages_against_a_long_quadrature(sd, per_datum, average):
     x = np.random.default_rng(5).standard_normal((200_000, 12))
     z = np.concatenate([x, -x]) @ np.linalg.cholesky(cov[0]).T + law.zbar[0]
     p, log_sum = many_classes.softmax(z)
-    many = many_classes.LogitLaw(
+    many = many_classes.LogitDistribution(
         *(np.repeat(a, 200, axis=0) if a.ndim > 1 and len(a) == 1 else a for a in (law.zbar, law.right, law.s, law.E)),
         law.shrink,
     )
@@ -73,7 +73,7 @@ def test_averages_against_a_long_quadrature(sd, per_datum, average):
 def test_averages_against_those_of_few_classes():
     law, cov = logit_law(0.5)
     targets = RNG.integers(0, 12, 40)
-    loss, slope, curve = Categorical(12).gaussian_averages(law.zbar, cov, targets)
+    loss, slope, curve = Categorical(12).gaussian_averages(law.zbar, np.linalg.cholesky(cov), targets)
     found = many_classes.gaussian_averages(law, targets, np.arange(40) * 97)
     assert np.abs(found.slope - slope).max() < 0.01
     assert np.abs(found.loss - loss).max() < 0.02
@@ -89,7 +89,7 @@ def test_control_variates_leave_less_to_chance():
     both = np.concatenate([x, -x])
     truth = np.stack([many_classes.softmax(law.zbar[i] + both @ root[i].T)[0].mean(axis=0) for i in range(60)])
     found = many_classes.gaussian_averages(law, targets, np.arange(60) * 61)
-    with_them = found.slope + many_classes._one_hot(targets, law.zbar) - truth
+    with_them = found.slope + many_classes.one_hot(targets, law.zbar) - truth
     assert np.sqrt(np.mean(with_them**2)) < 0.3 * np.sqrt(np.mean((found.pbar - truth) ** 2))
 
 

@@ -71,7 +71,7 @@ def sample(problem: eb.Problem) -> dict[str, np.ndarray]:
     proba = np.zeros((problem.size, K or 2))
     for part in np.array_split(theta, 100):
         logits = problem.model.map.particle_logits(problem.model.features, part)
-        proba += problem.likelihood.probabilities(logits).sum(axis=1)
+        proba += problem.likelihood.mean(logits).sum(axis=1)
     return {
         "draws": theta,
         "mean": theta.mean(axis=0),

@@ -35,7 +35,7 @@ def small_problem(likelihood, convert=lambda x: x, prior=1.0):
 
 def check(method, problem, posterior):
     """What holds for anything that a method returns."""
-    K = problem.likelihood.outputs or 2
+    K = problem.likelihood.n_classes
     features = problem.model.features
     assert isinstance(posterior, eb.Posterior)
     proba = to_numpy(posterior.predict_proba(features))

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import enkbayes as eb
-from enkbayes.core import expectations
 from enkbayes.core.ensemble import AffineEnsemble
 from enkbayes.core.expectations import closure
+from enkbayes.core.quadrature import gauss_logit
 from enkbayes.reproduction.theory import equilibrium_flow, homotopy_flow, mean_field_path, solve_flow
 from enkbayes.samplers.equilibrium import frozen_flow
 from enkbayes.solvers.relaxation import evaluate, free_energy
@@ -112,7 +112,7 @@ def test_equilibrium_equations_of_the_paper():
     posterior = eb.run(problem, eb.MeanField(tol=1e-10))
     X = problem.model.features
     variance = np.sum((X @ posterior.ensemble.basis) ** 2, axis=1)
-    y, r, _ = expectations.gauss_logit(X @ posterior.mean, variance)
+    y, r, _ = gauss_logit(X @ posterior.mean, variance)
     assert posterior.mean == pytest.approx(-2.0 * X.T @ (y - problem.targets), abs=1e-8)
     assert posterior.cov == pytest.approx(np.linalg.inv(X.T @ (r[:, None] * X) + np.eye(50) / 2), abs=1e-8)
 

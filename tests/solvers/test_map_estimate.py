@@ -48,7 +48,7 @@ def test_hessian_against_finite_differences_and_ensemble_moments(likelihood, spa
     sparse_features = scipy.sparse.csr_array(features) if sparse else features
     problem = make(likelihood, sparse_features, labels, full_prior(likelihood), **options)
     theta = np.random.default_rng(0).standard_normal(problem.dim)
-    H = problem.model.hessian(theta, problem.likelihood, problem.weights)
+    H = problem.model.hessian(theta, problem.likelihood, problem.targets, problem.weights)
     h = 1e-5 * np.eye(problem.dim)
     expected = (problem.loss_and_gradient(theta + h)[1] - problem.loss_and_gradient(theta - h)[1]) / 2e-5
     assert pytest.approx(expected, abs=1e-6) == H

@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from enkbayes.core.gaussian import Gaussian
-from enkbayes.core.likelihoods import Likelihood, Normal
+from enkbayes.core.likelihoods import Likelihood
 from enkbayes.core.logits import Elsewhere, LinearLogits, Piece, Sum
 from enkbayes.core.problem import Problem
 from enkbayes.core.streams import stream
@@ -81,7 +81,7 @@ def create(
 
     Parameters are those of `Problem.create`. Bad data on one process are told to all of them, so that none waits.
     """
-    known = None if isinstance(likelihood, Normal) else classes_of(labels, classes, group)
+    known = classes_of(labels, classes, group) if _has_classes(likelihood) else None
     with told(group):
         problem = _local(features, labels, prior, likelihood=likelihood, classes=known, **settings)
     return shard(problem, group)
@@ -103,9 +103,9 @@ def create_stream(
     """
     labels: Any = []
     with told(group):
-        if source is not None and classes is None and not isinstance(likelihood, Normal):
+        if source is not None and classes is None and _has_classes(likelihood):
             labels = np.unique(np.concatenate([np.unique(to_numpy(piece[1])) for piece in source]))
-    known = None if isinstance(likelihood, Normal) else classes_of(labels, classes, group)
+    known = classes_of(labels, classes, group) if _has_classes(likelihood) else None
     with told(group):
         mine = None if source is None else stream(source, prior, likelihood=likelihood, classes=known, **settings)
     shapes = gather(None if mine is None else (mine.model.map.features, str(mine.prior.mean.dtype)), group)  # type: ignore[union-attr]
@@ -143,6 +143,10 @@ def classes_of(labels: Any, classes: Any = None, group: Any = None) -> np.ndarra
         return np.asarray(classes)
     mine = np.unique(to_numpy(labels)).tolist() if len(labels) else []
     return np.unique(np.asarray([label for part in gather(mine, group) for label in part]))
+
+
+def _has_classes(likelihood: Likelihood | None) -> bool:
+    return likelihood is None or likelihood.n_classes is not None
 
 
 def leads(problem: Problem) -> bool:

@@ -1,6 +1,4 @@
-"""Parsing at the edge: what users pass as labels, classes and observation weights, checked once and explained when
-wrong.
-"""
+"""Labels, classes and observation weights as users pass them: checked once, with errors that explain what is wrong."""
 
 from __future__ import annotations
 
@@ -40,9 +38,9 @@ def encode(labels: Any, size: int, classes: Any = None) -> tuple[np.ndarray[Any,
     if len(known) < 2:
         raise ValueError(f"classes has {len(known)} distinct entries; expected at least two")
     numbers = np.minimum(np.searchsorted(known, values), len(known) - 1)
-    strangers = known[numbers] != values
-    if np.any(strangers):
-        raise ValueError(f"label {values[strangers].tolist()[0]!r} is not among the given classes {known.tolist()}")
+    unexpected = known[numbers] != values
+    if np.any(unexpected):
+        raise ValueError(f"label {values[unexpected].tolist()[0]!r} is not among the given classes {known.tolist()}")
     return numbers, known
 
 
@@ -57,10 +55,10 @@ def announced(labels: Any, classes: Any, before: Any) -> np.ndarray[Any, Any]:
     known = np.unique(labels if classes is None else classes) if before is None else np.asarray(before)
     if before is not None and classes is not None and not np.array_equal(np.unique(classes), known):
         raise ValueError(f"classes is {np.unique(classes).tolist()}; expected {known.tolist()} as on the first call")
-    strangers = np.setdiff1d(labels, known)
-    if len(strangers):
+    unexpected = np.setdiff1d(labels, known)
+    if len(unexpected):
         raise ValueError(
-            f"y has the class {strangers.tolist()[0]!r}, which is not among {known.tolist()}; "
+            f"y has the class {unexpected.tolist()[0]!r}, which is not among {known.tolist()}; "
             "announce all classes on the first call of partial_fit by classes=[...]"
         )
     if len(known) < 2:
@@ -68,11 +66,11 @@ def announced(labels: Any, classes: Any, before: Any) -> np.ndarray[Any, Any]:
     return known
 
 
-def real_targets(labels: Any, size: int) -> np.ndarray[Any, Any]:
-    """Return real targets (N,) for the Normal likelihood."""
+def real_targets(labels: Any, size: int, likelihood: str) -> np.ndarray[Any, Any]:
+    """Return real targets (N,) for a likelihood of this name."""
     values = _vector(labels, "labels", size)
     if values.dtype.kind not in "fiub":
-        raise ValueError(f"labels have dtype {values.dtype}; expected real numbers for the Normal likelihood")
+        raise ValueError(f"labels have dtype {values.dtype}; expected real numbers for the {likelihood} likelihood")
     if not np.all(np.isfinite(values)):
         raise ValueError("labels contain NaN or infinite values; expected finite numbers")
     return values

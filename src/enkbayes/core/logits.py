@@ -14,6 +14,7 @@ import scipy.sparse
 from enkbayes.core.ensemble import AffineEnsemble
 from enkbayes.core.expectations import Expectation
 from enkbayes.core.likelihoods import Likelihood
+from enkbayes.core.likelihoods.base import weighted
 from enkbayes.core.linear_map import LinearMap
 from enkbayes.core.moments import Moments, Sums
 from enkbayes.core.row_logits import RowLogits
@@ -198,8 +199,9 @@ class LinearLogits:
         """Return Psi (J,) of the particles theta (J, P)."""
 
         def part(piece: Piece) -> Array:
-            features, *observed = piece
-            return likelihood.loss(self.map.particle_logits(features, theta), *observed)
+            features, labels, counts = piece
+            loss = likelihood.loss(self.map.particle_logits(features, theta), labels)
+            return namespace(loss).sum(weighted(loss, counts), axis=0)
 
         return self.total(map(part, self.pieces(targets, weights)))
 
@@ -209,23 +211,24 @@ class LinearLogits:
         """Return Psi (J,) and its gradient (J, P) at the particles theta (J, P), in one pass over the features."""
 
         def part(piece: Piece) -> Sums:
-            features, *observed = piece
+            features, labels, counts = piece
             logits = self.map.particle_logits(features, theta)
-            gradient = self.map.pull_back(features, likelihood.slope(logits, *observed))
-            return Sums((likelihood.loss(logits, *observed), gradient))
+            gradient = self.map.pull_back(features, weighted(likelihood.slope(logits, labels), counts))
+            return Sums((namespace(logits).sum(weighted(likelihood.loss(logits, labels), counts), axis=0), gradient))
 
         loss, gradient = self.total(map(part, self.pieces(targets, weights))).parts
         return loss, gradient
 
-    def hessian(self, theta: Array, likelihood: Likelihood, weights: Array | None) -> Array:
+    def hessian(self, theta: Array, likelihood: Likelihood, targets: Array, weights: Array | None) -> Array:
         """Return the Hessian of Psi (P, P) at theta (P,), block by block of the K logits."""
 
         def part(piece: Piece) -> Array:
-            features, _, counts = piece
-            logits = self.map.particle_logits(features, theta[None, :])[:, 0, ...]
-            return self.map.pull_back_curvature(features, likelihood.curvature(logits, counts))
+            features, labels, counts = piece
+            logits = self.map.particle_logits(features, theta[None, :])
+            curvature = likelihood.curvature(logits, labels)[:, 0, ...]
+            return self.map.pull_back_curvature(features, weighted(curvature, counts))
 
-        return self.total(map(part, self.pieces(None, weights)))
+        return self.total(map(part, self.pieces(targets, weights)))
 
     def subset(self, rows: np.ndarray[Any, Any]) -> LinearLogits:
         """Return the same map on some of the rows."""

@@ -12,6 +12,7 @@ from typing import ClassVar
 from enkbayes.core.ensemble import AffineEnsemble
 from enkbayes.core.expectations import Expectation
 from enkbayes.core.likelihoods import Likelihood
+from enkbayes.core.likelihoods.base import weighted
 from enkbayes.core.moments import Moments
 from enkbayes.engine.arrays import Array, like, namespace
 
@@ -75,7 +76,8 @@ class NonlinearLogits:
 
     def loss(self, theta: Array, likelihood: Likelihood, targets: Array, weights: Array | None) -> Array:
         """Return Psi (J,) of the particles theta (J, P)."""
-        return likelihood.loss(self.logits(theta), targets, weights)
+        loss = likelihood.loss(self.logits(theta), targets)
+        return namespace(loss).sum(weighted(loss, weights), axis=0)
 
     def loss_and_gradient(
         self, theta: Array, likelihood: Likelihood, targets: Array, weights: Array | None
@@ -85,13 +87,13 @@ class NonlinearLogits:
             raise ValueError("the gradient of nonlinear logits needs their Jacobian; pass jacobian= to the problem")
         xp = namespace(theta)
         F = self.logits(theta)
-        slope = likelihood.slope(F, targets, weights)
+        slope = weighted(likelihood.slope(F, targets), weights)
         tangents = xp.eye(self.dim, dtype=theta.dtype, device=theta.device)
         rows = []
         for j in range(theta.shape[0]):
             jacobian = xp.reshape(self.jacobian(theta[j : j + 1, :], tangents), (-1, self.dim))
             rows.append(xp.reshape(slope[:, j, ...], (-1,)) @ jacobian)
-        return likelihood.loss(F, targets, weights), xp.stack(rows)
+        return xp.sum(weighted(likelihood.loss(F, targets), weights), axis=0), xp.stack(rows)
 
     def nonlinearity(self, ensemble: AffineEnsemble) -> float:
         """Return ||F - Fbar - V points'|| / ||F - Fbar||: 0 for linear logits, 1 when the slope explains nothing.

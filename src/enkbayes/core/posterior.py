@@ -14,7 +14,7 @@ from enkbayes.core.gaussian import Gaussian
 from enkbayes.core.likelihoods import Likelihood
 from enkbayes.core.likelihoods.many_classes import VERY_MANY, predictive
 from enkbayes.core.linear_map import LinearMap
-from enkbayes.engine.arrays import Array, all_finite, anchor, floating, namespace, row_slices, symmetric
+from enkbayes.engine.arrays import Array, all_finite, anchor, entropy, floating, namespace, row_slices, symmetric
 
 CHUNK = 4096
 
@@ -54,10 +54,12 @@ class Info:
 
 @dataclass(frozen=True, eq=False)
 class Uncertainty:
-    """Predictive uncertainty of each row, in nats: total = aleatoric + epistemic, as the particles see it.
+    """Predictive uncertainty of each row: total = aleatoric + epistemic, averaged over the particles.
 
-    Aleatoric is the average entropy of the particles' predictions, epistemic their disagreement; confidence is the
-    largest probability of `predict_proba`.
+    For classes these are entropies in nats: aleatoric is the average entropy of the particles' predictions, epistemic
+    their disagreement, and confidence the largest probability of `predict_proba`. For real targets they are variances,
+    in squared units of the target: aleatoric is the average variance of the noise, epistemic the variance of the
+    particles' predictions; confidence is NaN.
 
     Examples
     --------
@@ -192,7 +194,7 @@ class Posterior:
         """
 
         def average(rows: Array, ensemble: AffineEnsemble) -> Array:
-            return self.likelihood.mean_probabilities(self._particle_logits(rows, ensemble))
+            return self.likelihood.particle_predictive(self._particle_logits(rows, ensemble))
 
         return self._by_chunk(features, average, axis=0)
 
@@ -201,20 +203,36 @@ class Posterior:
         return self._by_chunk(features, self._particle_proba, axis=1)
 
     def predict_uncertainty(self, features: Array | Callable[[Array], Array]) -> Uncertainty:
-        """Split the entropy of the particles' average prediction into aleatoric (their average entropy) and epistemic
-        (the rest).
+        """Split the uncertainty of the particles' average prediction into an aleatoric and an epistemic part: entropies
+        for classes, variances for real targets (see `Uncertainty`).
+
+        >>> import enkbayes as eb
+        >>> problem = eb.Problem.create([[1.0], [2.0]], [1.0, 3.0], likelihood=eb.Normal(variance=2.0))
+        >>> found = eb.run(problem, particles=100).predict_uncertainty([[0.0], [3.0]])
+        >>> found.aleatoric.tolist(), found.epistemic.round(3).tolist()
+        ([2.0, 2.0], [0.0, 2.571])
         """
-
-        def entropies(rows: Array, ensemble: AffineEnsemble) -> Array:
-            xp = namespace(ensemble.mean)
-            p = self._particle_proba(rows, ensemble)
-            return xp.stack([entropy(xp.mean(p, axis=0)), xp.mean(entropy(p), axis=0)], axis=-1)
-
-        both = self._by_chunk(features, entropies, axis=0)
+        parts = self._entropies if self.likelihood.n_classes is not None else self._variances
+        both = self._by_chunk(features, parts, axis=0)
         xp = namespace(both)
-        total, aleatoric = both[:, 0], both[:, 1]
-        epistemic = xp.maximum(total - aleatoric, xp.zeros_like(total))  # not negative but for round-off
-        return Uncertainty(aleatoric + epistemic, aleatoric, epistemic, xp.max(self.predict_proba(features), axis=-1))
+        aleatoric, epistemic = both[:, 0], both[:, 1]
+        if self.likelihood.n_classes is not None:
+            confidence = xp.max(self.predict_proba(features), axis=-1)
+        else:
+            confidence = xp.full_like(aleatoric, xp.nan)
+        return Uncertainty(aleatoric + epistemic, aleatoric, epistemic, confidence)
+
+    def _entropies(self, rows: Array, ensemble: AffineEnsemble) -> Array:
+        """Return aleatoric and epistemic entropy (n, 2) of some rows."""
+        found = Uncertainty.of_members(self._particle_proba(rows, ensemble))
+        return namespace(found.total).stack([found.aleatoric, found.epistemic], axis=-1)
+
+    def _variances(self, rows: Array, ensemble: AffineEnsemble) -> Array:
+        """Return the variance of the noise and of the particles' predictions (n, 2) of some rows."""
+        logits = self._particle_logits(rows, ensemble)
+        xp, values = namespace(logits), self.likelihood.mean(logits)[..., 0]
+        noise = self.likelihood.noise_variance(logits)
+        return xp.stack([xp.mean(noise, axis=1), xp.var(values, axis=1)], axis=-1)
 
     def to_arviz(self, feature_names: Sequence[str] | None = None) -> Any:
         """Return the particles for ArviZ: one chain of J draws of `theta`, an InferenceData (ArviZ 0.x) or a DataTree
@@ -236,7 +254,7 @@ class Posterior:
 
     def _particle_proba(self, rows: Array, ensemble: AffineEnsemble) -> Array:
         """Return (J, n, K) for some rows, or for a function that gives logits."""
-        proba = self.likelihood.probabilities(self._particle_logits(rows, ensemble))
+        proba = self.likelihood.mean(self._particle_logits(rows, ensemble))
         return namespace(proba).moveaxis(proba, 1, 0)
 
     def _particle_logits(self, rows: Array, ensemble: AffineEnsemble) -> Array:
@@ -282,10 +300,3 @@ class Posterior:
         with np.errstate(over="ignore", invalid="ignore"):
             parts = [function(features[rows, :], ensemble) for rows in chunks]
         return namespace(ensemble.mean).concat(parts, axis=axis) if parts else function(features, ensemble)
-
-
-def entropy(p: Array) -> Array:
-    """Return the entropy in nats over the last axis; 0 log 0 = 0."""
-    xp = namespace(p)
-    tiny = xp.finfo(p.dtype).smallest_normal
-    return -xp.sum(p * xp.log(xp.maximum(p, xp.full_like(p, tiny))), axis=-1)

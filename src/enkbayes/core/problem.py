@@ -14,8 +14,8 @@ import numpy as np
 from enkbayes.core.ensemble import AffineEnsemble
 from enkbayes.core.expectations import Expectation, empirical
 from enkbayes.core.gaussian import Gaussian
-from enkbayes.core.labels import encode, observation_weights, real_targets
-from enkbayes.core.likelihoods import Bernoulli, Categorical, Likelihood, Normal
+from enkbayes.core.labels import encode, observation_weights
+from enkbayes.core.likelihoods import Bernoulli, Categorical, Likelihood
 from enkbayes.core.linear_map import LinearMap
 from enkbayes.core.logits import CHUNK, LinearLogits
 from enkbayes.core.moments import Moments
@@ -65,7 +65,7 @@ class Problem:
         features : array (N, D)
             Of any supported library, or a scipy sparse matrix; never copied. float32 is kept, integers become float64.
         labels : array-like (N,)
-            Classes of any comparable kind (numbers, strings); real numbers for the `Normal` likelihood.
+            Classes of any comparable kind (numbers, strings); real numbers for a likelihood without classes.
         prior : Gaussian or float
             Over the P weights: P = D for two classes, D * K for more, theta.reshape(D, K). A number is the variance of
             N(0, variance I).
@@ -216,18 +216,12 @@ def _targets(
     labels: Any, size: int, likelihood: Likelihood | None, classes: Any, reference: Array
 ) -> tuple[Array, np.ndarray[Any, Any] | None, Likelihood]:
     """Return targets in the library of `reference`, the classes, and the likelihood that fits them."""
-    if isinstance(likelihood, Normal):
-        return like(real_targets(labels, size), reference), None, likelihood
-    numbers, known = encode(labels, size, classes)
     if likelihood is None:
+        encoded, known = encode(labels, size, classes)
         likelihood = Bernoulli() if len(known) == 2 else Categorical(len(known))
-    if len(known) != (likelihood.outputs or 2):
-        raise ValueError(
-            f"labels have {len(known)} classes, which does not fit {likelihood}; expected {likelihood.outputs or 2}"
-        )
-    if likelihood.outputs is None:
-        return like(numbers, reference), known, likelihood
-    return like(numbers, reference, dtype=namespace(reference).int64), known, likelihood
+    else:
+        encoded, known = likelihood.encode(labels, size, classes)
+    return likelihood.targets(encoded, reference), known, likelihood
 
 
 def _prior(prior: Gaussian | float, dim: int, meaning: str, reference: Array) -> Gaussian:

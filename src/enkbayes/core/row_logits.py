@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from enkbayes.core.ensemble import AffineEnsemble
-from enkbayes.core.expectations import Averages, Expectation
+from enkbayes.core.expectations import Expectation
 from enkbayes.core.likelihoods import Likelihood
+from enkbayes.core.likelihoods.base import Averages
 from enkbayes.core.linear_map import LinearMap
 from enkbayes.engine.arrays import Array, like, namespace, part_of, row_slices
 from enkbayes.engine.threads import product
@@ -59,7 +60,7 @@ class RowLogits:
         most = min(int(features.shape[0]), max(64, CACHED // max(self.width, NARROW)))
         room = np.empty(most * self.width, self.mean.dtype) if isinstance(features, np.ndarray) else None
         parts = [
-            expectation.by_datum(
+            expectation.by_row(
                 likelihood,
                 replace(self, features=features[rows, :], room=room),
                 part_of(targets, rows),
@@ -78,11 +79,8 @@ class RowLogits:
 
     @property
     def gaussian(self) -> tuple[Array, Array]:
-        """Mean and covariance of the logits."""
-        xp = namespace(self.mean)
-        mean_logits = self.map.project(self.features, self.mean[:, None])[..., 0]
-        V = self._project(self.basis)
-        return mean_logits, xp.vecdot(V, V) if self.map.outputs is None else xp.matmul(V, V.mT)
+        """Mean (n,) or (n, K) of the logits, and V (n, r) or (n, K, r), with covariance V V'."""
+        return self.map.project(self.features, self.mean[:, None])[..., 0], self._project(self.basis)
 
     def _project(self, columns: Array) -> Array:
         return self.map.project(self.features, columns, self._shaped((self.map.outputs or 1) * columns.shape[1]))

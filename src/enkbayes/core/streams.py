@@ -18,8 +18,8 @@ import numpy as np
 import scipy.sparse
 
 from enkbayes.core.gaussian import Gaussian
-from enkbayes.core.labels import encode, observation_weights
-from enkbayes.core.likelihoods import Likelihood, Normal
+from enkbayes.core.labels import observation_weights
+from enkbayes.core.likelihoods import Likelihood
 from enkbayes.core.logits import Elsewhere, LinearLogits, Piece
 from enkbayes.core.problem import Problem
 from enkbayes.engine.arrays import Array, all_finite, anchor, floating, like, namespace, to_numpy
@@ -32,9 +32,10 @@ WHOLE = "this needs all rows at once, and they are read in pieces; do it on a pa
 
 @dataclass(frozen=True, eq=False)
 class StreamedLogits(LinearLogits):
-    """The logits of rows that `source` yields, whose labels are those of `classes`."""
+    """The logits of rows that `source` yields, with labels for `likelihood`, those of `classes` if it has any."""
 
     source: Iterable[Any]
+    likelihood: Likelihood
     classes: Any
     reference: Array
 
@@ -49,8 +50,9 @@ class StreamedLogits(LinearLogits):
         """
         seen = 0
         for features, labels, counts in _cut(_parts(self.source), (rows.stop - rows.start for rows in self.slices)):
-            numbers = _targets(labels, self.classes, self.map.outputs, self.reference)
-            yield features, numbers, None if counts is None else like(counts, self.reference)
+            encoded, _ = self.likelihood.encode(labels, len(labels), self.classes)
+            targets = self.likelihood.targets(encoded, self.reference)
+            yield features, targets, None if counts is None else like(counts, self.reference)
             seen += len(labels)
         if seen != self.size:
             raise ValueError(
@@ -93,13 +95,13 @@ def stream(
             f"the source is a {type(source).__name__}; expected what can be iterated again and again, such as a list "
             "of (features, labels), a DataLoader, NpyRows, or the path of a file"
         )
-    rows, known, first = _look(source, likelihood, classes)
-    label = [0.0, 0.0] if known is None else [known[0], known[-1]]
+    rows, known, first, label = _look(source, likelihood, classes)
+    labels = [label, label] if known is None else [known[0], known[-1]]
     pair = namespace(first).concat([first[:1, :], first[:1, :]], axis=0)
-    small = Problem.create(pair, label, prior, likelihood=likelihood, intercept=intercept, classes=known, chunk=chunk)
+    small = Problem.create(pair, labels, prior, likelihood=likelihood, intercept=intercept, classes=known, chunk=chunk)
     model: Any = small.model
     where = Elsewhere((rows, model.map.features), WHOLE)
-    streamed = StreamedLogits(where, model.map, model.chunk, source, known, anchor(first))
+    streamed = StreamedLogits(where, model.map, model.chunk, source, small.likelihood, known, anchor(first))
     return replace(small, model=streamed, targets=None, weights=None)
 
 
@@ -162,19 +164,13 @@ def _parts(source: Iterable[Any]) -> Iterator[Part]:
             yield x, np.asarray(labels), None if not counts else observation_weights(counts[0], len(labels))
 
 
-def _targets(labels: Any, classes: Any, outputs: int | None, reference: Array) -> Array:
-    if classes is None:
-        return like(np.asarray(labels, dtype=np.float64), reference)
-    numbers = encode(labels, len(labels), classes)[0]
-    return like(numbers, reference) if outputs is None else like(numbers, reference, dtype=namespace(reference).int64)
-
-
-def _look(source: Iterable[Any], likelihood: Likelihood | None, classes: Any) -> tuple[int, Any, Array]:
-    """Return the number of rows, the classes and the first piece's features; every row is checked."""
-    rows, found, first = 0, set(), None
+def _look(source: Iterable[Any], likelihood: Likelihood | None, classes: Any) -> tuple[int, Any, Array, Any]:
+    """Return the number of rows, the classes, the first chunk's features and the first label; every row is checked."""
+    rows, found, first, label = 0, set(), None, None
+    has_classes = likelihood is None or likelihood.n_classes is not None
     for features, labels, _ in _parts(source):
         if first is None:
-            first = features
+            first, label = features, labels[0]
         elif features.shape[1] != first.shape[1] or features.dtype != first.dtype:
             expected = f"{first.shape[1]} columns of {first.dtype}, as the first rows have"
             raise ValueError(
@@ -182,17 +178,19 @@ def _look(source: Iterable[Any], likelihood: Likelihood | None, classes: Any) ->
             )
         if not all_finite(features):
             raise ValueError(f"{_bad(features, rows)} NaN or infinite; impute or drop such rows first")
-        if classes is None and not isinstance(likelihood, Normal):
+        if likelihood is not None and not has_classes:
+            likelihood.encode(labels, len(labels))  # raises an error where a label is not one
+        elif classes is None:
             found |= _kinds(labels, rows)
         rows += len(labels)
     if first is None:
         raise ValueError("the source yields no rows; expected at least one, and one that can be read again and again")
-    if isinstance(likelihood, Normal):
-        return rows, None, first
+    if not has_classes:
+        return rows, None, first, label
     known = np.unique(np.asarray(_sorted(found) if classes is None else classes))
     if len(known) < 2:
         raise ValueError(f"labels contain a single class, {known[0]}; expected two or more, or classes=[...] with all")
-    return rows, known, first
+    return rows, known, first, label
 
 
 def _bad(features: Array, rows: int) -> str:

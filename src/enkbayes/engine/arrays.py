@@ -214,6 +214,28 @@ def softmax(z: Array) -> tuple[Array, Array]:
     return e / total, (xp.log(total) + top)[..., 0]
 
 
+def entropy(p: Array) -> Array:
+    """Return -sum_k p_k log p_k (...) in nats of probabilities (..., K), with 0 log 0 = 0.
+
+    >>> entropy(np.asarray([[0.5, 0.5], [1.0, 0.0]])).round(4).tolist()
+    [0.6931, -0.0]
+    """
+    xp = namespace(p)
+    tiny = xp.finfo(p.dtype).smallest_normal
+    return -xp.sum(p * xp.log(xp.maximum(p, xp.full_like(p, tiny))), axis=-1)
+
+
+def one_hot(targets: Array, reference: Array) -> Array:
+    """Return indicators (n, K) of class numbers (n,), in the dtype of `reference` (..., K).
+
+    >>> one_hot(np.asarray([2, 0]), np.zeros((2, 3))).tolist()
+    [[0.0, 0.0, 1.0], [1.0, 0.0, 0.0]]
+    """
+    xp = namespace(reference)
+    classes = xp.arange(reference.shape[-1], dtype=targets.dtype, device=targets.device)
+    return xp.astype(targets[:, None] == classes, reference.dtype)
+
+
 def symmetric(A: Array) -> Array:
     """Return (A + A') / 2, which removes the round-off asymmetry of a product."""
     return (A + A.mT) / 2

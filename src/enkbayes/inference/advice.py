@@ -21,9 +21,9 @@ from typing import Any
 
 import numpy as np
 
-from enkbayes.core.expectations import quasi_random_points
 from enkbayes.core.logits import LinearLogits
 from enkbayes.core.problem import Problem
+from enkbayes.core.quadrature import quasi_random_points
 from enkbayes.engine.arrays import take_rows, to_numpy
 from enkbayes.samplers import MeanField
 from enkbayes.samplers.run import run
@@ -148,7 +148,7 @@ def _hermite(problem: Problem, mean_logits: Vector, V: Vector) -> tuple[Vector, 
     cov = V @ np.swapaxes(V, 1, 2)
     w, Q = np.linalg.eigh(cov)
     logits = mean_logits[:, None, :] + x @ np.swapaxes(Q * np.sqrt(np.maximum(w, 0))[:, None, :], 1, 2)
-    p = np.asarray(problem.likelihood.probabilities(logits[..., 0] if problem.likelihood.outputs is None else logits))
+    p = np.asarray(problem.likelihood.mean(logits[..., 0] if problem.likelihood.outputs is None else logits))
     p = p - p.mean(axis=1, keepdims=True)
     linear = np.einsum("nqk,qi->nki", p, x) / len(x)
     second = (x[:, :, None] * x[:, None, :] - np.eye(K)).reshape(len(x), -1)

@@ -203,4 +203,4 @@ def _check(held_out: Problem, theta: Array) -> None:
 def _point_losses(problem: Problem, theta: Array) -> Vector:
     """Return the log loss (N,) of every row, predicted by weights theta (P,)."""
     logits = problem.model.map.particle_logits(problem.model.features, theta[None, :])  # type: ignore[union-attr]
-    return np.asarray(problem.likelihood.terms(logits, problem.targets))[:, 0]
+    return np.asarray(problem.likelihood.loss(logits, problem.targets))[:, 0]

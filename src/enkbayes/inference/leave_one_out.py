@@ -82,10 +82,9 @@ def _predicted(problem: Problem, ensemble: AffineEnsemble, rows: slice) -> Numbe
     model, likelihood, targets = problem.model, problem.likelihood, problem.targets[rows]
     mu, V = model.map.predictive_logits(model.features[rows, :], ensemble)  # type: ignore[union-attr]
     one = likelihood.outputs is None
-    cov = np.vecdot(V, V) if one else V @ V.mT
-    _, slope, curvature = likelihood.gaussian_averages(mu, cov, targets)
+    _, slope, curvature = likelihood.gaussian_averages(mu, V, targets)
     if one:  # K = 1
-        mu, cov, slope, curvature = mu[:, None], cov[:, None, None], slope[:, None], curvature[:, None, None]
+        mu, V, slope, curvature = mu[:, None], V[:, None, :], slope[:, None], curvature[:, None, None]
     w = np.ones(len(mu)) if problem.weights is None else problem.weights[rows]
-    mean, root = cavity(mu, cov, w[:, None] * slope, w[:, None, None] * curvature)
+    mean, root = cavity(mu, V @ V.mT, w[:, None] * slope, w[:, None, None] * curvature)
     return np.asarray(likelihood.predictive(mean[:, 0], root[:, 0, :]) if one else likelihood.predictive(mean, root))

@@ -154,7 +154,7 @@ def closed_form_wins(problem: Problem, posterior: Posterior, *, rows: int = 1000
     """
     if not isinstance(problem.model, LinearLogits):
         return False
-    outputs = problem.likelihood.outputs or 2
+    outputs = problem.likelihood.n_classes or 1
     count = min(problem.size, max(rows * 200 * 2 // (posterior.ensemble.size * outputs), 50))
     rng = np.random.default_rng(0)
     known, here, there = (some_rows(problem.model, rng.permutation(problem.size)[:count]) for _ in range(3))

@@ -25,12 +25,12 @@ import scipy.linalg
 import scipy.sparse
 
 from enkbayes.core.ensemble import AffineEnsemble, affine_map
-from enkbayes.core.expectations import quasi_random_points
 from enkbayes.core.gaussian import Gaussian
 from enkbayes.core.likelihoods import Likelihood
 from enkbayes.core.logits import LinearLogits
 from enkbayes.core.moments import Diverged, Moments
 from enkbayes.core.problem import Problem
+from enkbayes.core.quadrature import quasi_random_points
 from enkbayes.engine.arrays import row_slices, to_numpy
 
 Numbers = np.ndarray[Any, Any]
@@ -129,11 +129,10 @@ def in_double(problem: Problem) -> Problem:
         raise ValueError("expectation propagation needs linear logits; nonlinear ones have no evidence of this kind")
     sparse = scipy.sparse.issparse(model.features)
     features = (model.features if sparse else to_numpy(model.features)).astype(np.float64, copy=False)
-    whole = np.int64 if problem.likelihood.outputs else np.float64
     return replace(
         problem,
         model=replace(model, features=features),
-        targets=to_numpy(problem.targets).astype(whole),
+        targets=problem.likelihood.targets(to_numpy(problem.targets), np.zeros(0)),
         weights=None if problem.weights is None else to_numpy(problem.weights).astype(np.float64),
         prior=Gaussian(*(to_numpy(x).astype(np.float64) for x in (problem.prior.mean, problem.prior.cov))),
     )
@@ -222,7 +221,7 @@ def _tilted(
     points = quasi_random_points(centre.shape[1], LOG2_POINTS)
     u = centre[:, None, :] + points @ root.mT
     logits = u[:, :, 0] if problem.likelihood.outputs is None else u @ contrasts.T
-    losses = problem.likelihood.terms(logits, problem.targets[rows])
+    losses = problem.likelihood.loss(logits, problem.targets[rows])
     if problem.weights is not None:
         losses = problem.weights[rows, None] * losses
     least = losses.min(axis=1, keepdims=True)

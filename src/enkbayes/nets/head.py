@@ -187,7 +187,7 @@ class BayesianHead(PosteriorModule):
         ensemble, features = self._ensemble(), self.features(*args, **kwargs)
         if self.averages_gaussian:
             return self.likelihood.predictive(*self.map.predictive_logits(features, ensemble))
-        return self.likelihood.probabilities(self.map.particle_logits(features, ensemble.theta)).mean(dim=1)
+        return self.likelihood.mean(self.map.particle_logits(features, ensemble.theta)).mean(dim=1)
 
     _posterior_inputs = features
 

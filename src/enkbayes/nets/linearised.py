@@ -135,6 +135,6 @@ class _Fold:
         else:
             posterior = others.fit(self.scale, others.variance(candidate.spread), particles, seed)
             theta, likelihood = posterior.theta, posterior.likelihood
-        proba = to_numpy(likelihood.probabilities(self.scale * new.logits(theta)).mean(dim=1))
+        proba = to_numpy(likelihood.mean(self.scale * new.logits(theta)).mean(dim=1))
         own = proba[np.arange(len(new.labels)), new.labels.astype(int)]
         return np.asarray(-np.log(np.maximum(own, np.finfo(own.dtype).tiny)))

@@ -178,7 +178,7 @@ class BayesianNetwork(PosteriorModule):
     def forward(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         """Return class probabilities (n, K), averaged over the particles."""
         logits = self._posterior_inputs(*args, **kwargs)(self._ensemble().theta)
-        return self.likelihood.probabilities(logits).mean(dim=1)
+        return self.likelihood.mean(logits).mean(dim=1)
 
     def _posterior_inputs(self, *args: Any, **kwargs: Any) -> Callable[[torch.Tensor], torch.Tensor]:
         return partial(self._space().logits, inputs=(args, kwargs))

@@ -28,7 +28,7 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import nn
 
-from enkbayes.core.posterior import entropy
+from enkbayes.engine.arrays import entropy
 from enkbayes.nets.layers import Tap
 from enkbayes.nets.loaders import Place, Reader, call, device_of, shown
 from enkbayes.nets.posterior_module import PosteriorModule

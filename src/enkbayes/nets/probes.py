@@ -84,7 +84,7 @@ class Probes:
         kept = sample_rows(map(reader, shown(loader, "Probes", enabled=progress)), rows, seed)
         batches = [score.whitened(*args, **kwargs) for args, kwargs in kept.batches]
         y = np.concatenate(kept.labels)
-        classes = np.arange(score.posterior.likelihood.outputs or 2)
+        classes = np.arange(score.posterior.likelihood.n_classes or 2)
         features = [torch.cat(layer).cpu().numpy() for layer in zip(*batches, strict=True)]
         problems = (Problem.create(a, y, spread / a.shape[1], intercept=None, classes=classes) for a in features)
         laplace = Laplace(particles=2, tol=1e-3)  # predictions depend on the mode and its curvature alone

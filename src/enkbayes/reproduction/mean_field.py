@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from enkbayes.core.expectations import gauss_logit
 from enkbayes.core.gaussian import Gaussian
 from enkbayes.core.problem import Problem
+from enkbayes.core.quadrature import gauss_logit
 from enkbayes.evaluation import plots
 from enkbayes.evaluation.baselines import ParticleFlow
 from enkbayes.reproduction.findings import Claim, Drawing, Findings, Setting, Table, judged
@@ -231,7 +231,7 @@ def _sampler_arrival(here: Study, sampler: Sampler, at: Vector, truth: Vector) -
         now = time.perf_counter()
         model: Any = problem.model
         logits = model.map.particle_logits(features, state.ensemble.theta)
-        proba = np.mean(np.asarray(problem.likelihood.probabilities(logits)), axis=1)
+        proba = np.mean(np.asarray(problem.likelihood.mean(logits)), axis=1)
         far = float(np.mean(np.sum(np.abs(proba - truth), axis=1) / 2))
         if far >= CLOSE:
             last = Arrival(None, None)

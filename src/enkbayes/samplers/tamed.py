@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from enkbayes.core.ensemble import AffineEnsemble
-from enkbayes.core.expectations import Averages, Expectation, LogitLaw, OneLogit
-from enkbayes.core.likelihoods import Bernoulli, Normal
-from enkbayes.core.likelihoods.one_logit import pull_back
+from enkbayes.core.expectations import BasisLogits, EnsembleLogits, Expectation
+from enkbayes.core.likelihoods.base import Averages, pull_back
 from enkbayes.core.moments import Moments
 from enkbayes.core.problem import Problem
 from enkbayes.engine.arrays import Array, namespace
@@ -65,10 +64,8 @@ class TamedHomotopy:
 
     def init(self, problem: Problem, ensemble: AffineEnsemble, seed: int) -> State:
         """Return the ensemble at s = 0."""
-        if self.diagonal and not isinstance(problem.likelihood, Bernoulli | Normal):
-            raise ValueError(
-                f"diagonal=True needs one logit for each datum, got {problem.likelihood}; use diagonal=False"
-            )
+        if self.diagonal and problem.likelihood.outputs is not None:
+            raise ValueError(f"diagonal=True needs one logit a row, got {problem.likelihood}; use diagonal=False")
         return State(ensemble, seed, control=0.0)
 
     def step(self, problem: Problem, state: State) -> State:
@@ -109,14 +106,14 @@ class DiagonallyTamed(Expectation):
 
     ds: float = 1.0
 
-    def by_datum(self, likelihood: Any, law: LogitLaw, targets: Array, weights: Array | None) -> Averages:
-        """Return what each datum adds."""
-        loss, slope, curvature = super().by_datum(likelihood, law, targets, weights)
-        return loss, slope, curvature / (1 + self.ds * law.gaussian[1] * curvature)
+    def by_row(self, likelihood: Any, logits: EnsembleLogits, targets: Array, weights: Array | None) -> Averages:
+        """Return loss, slope and curvature of each row, times its weight."""
+        loss, slope, curvature = super().by_row(likelihood, logits, targets, weights)
+        _, V = logits.gaussian
+        return loss, slope, curvature / (1 + self.ds * namespace(V).vecdot(V, V) * curvature)
 
     def in_basis(
         self, likelihood: Any, mean_logits: Array, V: Array, points: Array, targets: Array, weights: Array | None
     ) -> Moments:
         """Return the moments in the coordinates of the basis."""
-        loss, slope, curvature = self.by_datum(likelihood, OneLogit(mean_logits, V, points), targets, weights)
-        return pull_back(V, slope, curvature, loss, None)
+        return pull_back(V, self.by_row(likelihood, BasisLogits(mean_logits, V, points), targets, weights), None)

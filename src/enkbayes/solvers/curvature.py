@@ -20,7 +20,7 @@ from enkbayes.core.gaussian import Gaussian
 from enkbayes.core.likelihoods import Categorical, Likelihood
 from enkbayes.core.likelihoods.many_classes import (
     MANY,
-    LogitLaw,
+    LogitDistribution,
     SoftmaxAverages,
     gaussian_averages,
     own_numbers,
@@ -29,6 +29,7 @@ from enkbayes.core.likelihoods.many_classes import (
 from enkbayes.core.logits import Piece
 from enkbayes.core.moments import Sums
 from enkbayes.core.problem import Problem
+from enkbayes.core.quadrature import cholesky
 from enkbayes.engine.arrays import Array, like, namespace, symmetric
 
 ENTRIES = 2**23  # numbers in the logits of all directions, for the rows that are looked at together
@@ -101,7 +102,7 @@ def read(problem: Problem, frame: Frame, law: Law, *, spread: bool = True, produ
         features, targets, weights = piece
         whitened = frame.features(features)
         zbar = xp.reshape(model.map.project(features, theta[:, None]), (-1, K))
-        logits = LogitLaw(
+        logits = LogitDistribution(
             zbar, frame.right, frame.logit_variances(whitened, variance), frame.logits(whitened, X), shrink
         )
         if not many:
@@ -121,7 +122,7 @@ def read(problem: Problem, frame: Frame, law: Law, *, spread: bool = True, produ
 def _of_few(
     likelihood: Likelihood,
     frame: Frame,
-    logits: LogitLaw,
+    logits: LogitDistribution,
     whitened: Any,
     targets: Array,
     weights: Array | None,
@@ -178,12 +179,12 @@ def averages_of_few(
     """Return the summed loss, and slopes (n, K) and curvatures (n, K, K) in the frame, for logits N(zbar, cov)."""
     xp = namespace(cov)
     if likelihood.outputs is None:
-        variance = xp.maximum(cov[:, 0, 0], xp.zeros_like(cov[:, 0, 0]))
-        loss, slope, curvature = likelihood.gaussian_averages(zbar[:, 0], variance, targets)
+        sd = xp.sqrt(xp.maximum(cov[:, :, 0], xp.zeros_like(cov[:, :, 0])))
+        loss, slope, curvature = likelihood.gaussian_averages(zbar[:, 0], sd, targets)
         slope, curvature = slope[:, None], curvature[:, None, None]
     else:
         cov = symmetric(xp.matmul(xp.matmul(frame.right, cov), frame.right.mT))
-        loss, slope, curvature = likelihood.gaussian_averages(zbar, cov, targets)
+        loss, slope, curvature = likelihood.gaussian_averages(zbar, cholesky(cov), targets)
         slope, curvature = slope @ frame.right, xp.matmul(xp.matmul(frame.right.mT, curvature), frame.right)
     if weights is not None:
         loss, slope, curvature = weights * loss, weights[:, None] * slope, weights[:, None, None] * curvature
@@ -225,12 +226,15 @@ def _bends(
     xp = namespace(zbar)
     w = xp.ones_like(sizes) if weights is None else weights
     if isinstance(likelihood, Categorical):
-        p = likelihood.probabilities(zbar)
+        p = likelihood.mean(zbar)
         weighted = (w * sizes)[:, None] * p
         eye = xp.eye(p.shape[1], dtype=p.dtype, device=p.device)
         return w * (1 - xp.sum(p * p, axis=1)), xp.sum(weighted, axis=0) * eye - p.mT @ weighted
-    _, _, curvature = likelihood.gaussian_averages(zbar[:, 0], xp.zeros_like(sizes), targets)
-    return w * curvature, xp.reshape(xp.sum(w * sizes * curvature), (1, 1))
+    logits = zbar if likelihood.outputs is None else zbar[:, None, :]
+    K = zbar.shape[1]
+    curvature = xp.reshape(likelihood.curvature(logits, targets), (-1, K, K))
+    eye = xp.eye(K, dtype=zbar.dtype, device=zbar.device)
+    return w * xp.sum(curvature * eye, axis=(1, 2)), xp.sum((w * sizes)[:, None, None] * curvature, axis=0)
 
 
 def oriented(columns: Array) -> Array:

@@ -97,7 +97,7 @@ def whitened_moments(problem: Problem, theta: Array) -> Moments:
         here = xp.zeros((1, problem.dim), dtype=theta.dtype, device=theta.device)
         return problem.potential_moments(AffineEnsemble(theta, prior.dense_root, here))
     loss, gradient = problem.loss_and_gradient(theta[None, :])
-    H = problem.model.hessian(theta, problem.likelihood, problem.weights)
+    H = problem.model.hessian(theta, problem.likelihood, problem.targets, problem.weights)
     u, root, eye = (
         prior.whiten(theta - prior.mean),
         prior.root,

@@ -204,8 +204,7 @@ def _check(posterior: Posterior) -> None:
     linear, likelihood, classes = posterior.map, posterior.likelihood, posterior.classes
     if linear is not None and linear.outputs != likelihood.outputs:
         raise ValueError(f"{linear} does not fit {likelihood}")
-    count = getattr(likelihood, "n_classes", likelihood.outputs or 2)
-    if classes is not None and classes.shape != (count,):
+    if classes is not None and classes.shape != (likelihood.n_classes,):
         raise ValueError(f"{len(classes)} classes do not fit {likelihood}")
     if classes is not None and len(np.unique(classes)) != len(classes):
         raise ValueError(f"the classes {classes.tolist()} are not distinct")

@@ -1,14 +1,14 @@
-"""Softmax averages over Gaussian logits of many classes, without a K x K matrix for each datum.
+"""Softmax averages over Gaussian logits of many classes, without a K x K matrix for each row.
 
-In a frame that all data share, the logits of a datum are
+In a frame that all rows share, the logits of a row are
 
     z = zbar + right @ e,        e ~ N(0, diag(s) - E diag(shrink) E'),        E (K, r),
 
-with K large and r small. A root of the covariance costs r x r numbers a datum (see `narrowed`). Each datum takes a few
-antithetic pairs of points, its own ones, chosen by its own features: so the errors of different data are independent
-and average out in sums over data, while a datum has the same points in every evaluation, in whatever chunk, stream or
-process it comes. The second-order terms of the averages, of which the expectations are known, are taken out of the
-noise (control variates): what is left to chance is of fourth order in the spread.
+with K large and r small. A root of the covariance costs r x r numbers a row (see `narrowed`). Each row uses a few
+antithetic pairs of points of its own, chosen by its features. So the errors of different rows are independent and
+average out in sums over rows, while a row has the same points in every evaluation, in every chunk, stream or process.
+The expectations of the second-order terms are known; as control variates they remove the noise of these terms, and the
+remaining error is of fourth order in the spread.
 
 The curvature is Lambda = mean_q [diag(p_q) - p_q p_q'], used through its products with thin matrices.
 """
@@ -24,19 +24,19 @@ import scipy.sparse
 
 from enkbayes.core.complement import Complement, narrowed
 from enkbayes.core.moments import Diverged
-from enkbayes.engine.arrays import Array, all_finite, like, namespace, softmax
+from enkbayes.engine.arrays import Array, all_finite, like, namespace, one_hot, softmax
 
-MANY = 30  # classes from which this pays
-PAIRS = 16  # antithetic pairs of points for each datum
-PREDICTIVE_PAIRS = 256  # the same for a prediction, where no sum over data averages errors out
-VERY_MANY = 200  # classes from which predictions are worth it: a quadrature of K x K roots is more accurate
-POOL = 4096  # points from which the data choose
-COLUMNS = 32  # features that decide on the choice
+MANY = 30  # number of classes from which this is faster than a K x K matrix for each row
+PAIRS = 16  # antithetic pairs of points of a row
+PREDICTIVE_PAIRS = 256  # the same for a prediction, whose error no sum over rows averages out
+VERY_MANY = 200  # the same for predictions; below, a quadrature with K x K roots is more accurate
+POOL = 4096  # points from which rows choose
+COLUMNS = 32  # features that decide the choice
 
 
 @dataclass(frozen=True, eq=False)
-class LogitLaw:
-    """The Gaussian logits of n data: zbar (n, K), right (K, K) orthogonal, s (n, K), E (n, K, r) and shrink (r,), each
+class LogitDistribution:
+    """The Gaussian logits of n rows: zbar (n, K), right (K, K) orthogonal, s (n, K), E (n, K, r) and shrink (r,), each
     below 1. E is in the frame, that is, right @ E are the logits of the directions.
     """
 
@@ -71,7 +71,7 @@ class LogitLaw:
 
 @dataclass(frozen=True, eq=False)
 class SoftmaxAverages:
-    """Averages for each of n data: loss (n,), slope (n, K), and the probabilities p (n, Q, K) at its points."""
+    """Averages for each of n rows: loss (n,), slope (n, K), and the probabilities p (n, Q, K) at its points."""
 
     loss: Array
     slope: Array
@@ -108,26 +108,26 @@ class SoftmaxAverages:
 def point_averages(zbar: Array, targets: Array) -> SoftmaxAverages:
     """Return the averages for logits without spread."""
     p, log_sum = softmax(zbar)
-    t = _one_hot(targets, zbar)
+    t = one_hot(targets, zbar)
     return SoftmaxAverages(log_sum - namespace(zbar).sum(zbar * t, axis=-1), p - t, p[:, None, :])
 
 
-def gaussian_averages(law: LogitLaw, targets: Array, numbers: Array, pairs: int = PAIRS) -> SoftmaxAverages:
-    """Return the averages for Gaussian logits; `numbers` (n,), from `own_numbers`, choose the points of each datum."""
-    xp = namespace(law.zbar)
-    if not all_finite(xp.sum(law.s, axis=1)):
+def gaussian_averages(logits: LogitDistribution, targets: Array, numbers: Array, pairs: int = PAIRS) -> SoftmaxAverages:
+    """Return the averages for Gaussian logits; `numbers` (n,), from `own_numbers`, choose the points of each row."""
+    xp = namespace(logits.zbar)
+    if not all_finite(xp.sum(logits.s, axis=1)):
         raise Diverged("the variances of the logits are not finite")
-    deviations = law.deviations(own_points(law.zbar, numbers, pairs, sum(law.E.shape[1:])))
-    logits = law.zbar[:, None, :] + xp.concat([deviations, -deviations], axis=1)
-    p, log_sum = softmax(logits)
-    t = _one_hot(targets, p)
-    value, shift = _second_order(law, deviations)
-    loss = xp.mean(log_sum, axis=1) + value - xp.sum(law.zbar * t, axis=-1)
+    deviations = logits.deviations(own_points(logits.zbar, numbers, pairs, sum(logits.E.shape[1:])))
+    p, log_sum = softmax(logits.zbar[:, None, :] + xp.concat([deviations, -deviations], axis=1))
+    t = one_hot(targets, p)
+    value, shift = _second_order(logits, deviations)
+    loss = xp.mean(log_sum, axis=1) + value - xp.sum(logits.zbar * t, axis=-1)
     return SoftmaxAverages(loss, xp.mean(p, axis=1) + shift - t, p)
 
 
 def predictive(features: Array, mean_logits: Array, V: Array, complement: Complement) -> Array:
-    """Return the expected class probabilities (n, K) under a law with a complement; V (n, K, r): logits of its basis.
+    """Return the expected class probabilities (n, K) under a Gaussian with a complement; V (n, K, r) are the
+    logits of its basis.
 
     What `Categorical.predictive` gives for the columns of V and of `complement.logit_columns`, at a cost that does not
     grow like K cubed.
@@ -135,28 +135,28 @@ def predictive(features: Array, mean_logits: Array, V: Array, complement: Comple
     xp, frame = namespace(V), complement.frame
     E = xp.matmul(frame.right.mT, V * xp.sqrt(complement.tightening))
     s = frame.logit_variances(frame.features(features), complement.variance)
-    law = LogitLaw(mean_logits, frame.right, s, E, 1 - 1 / complement.tightening)
+    logits = LogitDistribution(mean_logits, frame.right, s, E, 1 - 1 / complement.tightening)
     nothing = xp.zeros((V.shape[0],), dtype=xp.int64, device=V.device)
     numbers = own_numbers(features, mean_logits)
-    p = gaussian_averages(law, nothing, numbers, PREDICTIVE_PAIRS).slope + _one_hot(nothing, mean_logits)
+    p = gaussian_averages(logits, nothing, numbers, PREDICTIVE_PAIRS).slope + one_hot(nothing, mean_logits)
     p = xp.maximum(p, xp.zeros_like(p))  # the control variates may take a little too much
     return p / xp.sum(p, axis=-1, keepdims=True)
 
 
-def _second_order(law: LogitLaw, deviations: Array) -> tuple[Array, Array]:
+def _second_order(logits: LogitDistribution, deviations: Array) -> tuple[Array, Array]:
     """Return what to add to the averages of log-sum-exp (n,) and of p (n, K): the expectation of their second-order
     terms, less the mean over the deviations (n, H, K).
 
-    With d_k = e_k - p'e these terms are sum_k p_k d_k^2 / 2 and p_k (d_k^2 - sum_j p_j d_j^2) / 2. They say less of
-    wide logits, so there they count less; any weight leaves the expectation as it is.
+    With d_k = e_k - p'e these terms are sum_k p_k d_k^2 / 2 and p_k (d_k^2 - sum_j p_j d_j^2) / 2. They are less
+    accurate for wide logits, so there they count less; any weight leaves the expectation as it is.
     """
     xp = namespace(deviations)
-    p = softmax(law.zbar)[0]
+    p = softmax(logits.zbar)[0]
     d = deviations - xp.matmul(deviations, p[:, :, None])
     found = xp.mean(d * d, axis=1)
-    across = law.products(p)
+    across = logits.products(p)
     both = xp.sum(p * across, axis=-1, keepdims=True)
-    diagonal = law.s @ (law.right**2).mT - xp.matmul(law.columns**2, law.shrink)
+    diagonal = logits.s @ (logits.right**2).mT - xp.matmul(logits.columns**2, logits.shrink)
     rest = diagonal - 2 * across + both - found
     value = xp.sum(p * rest, axis=-1) / 2
     spread = xp.sum(p * diagonal, axis=-1) - both[:, 0]
@@ -186,7 +186,7 @@ def own_numbers(features: Any, reference: Array) -> Array:
 
 
 def own_points(reference: Array, numbers: Array, pairs: int, dim: int) -> Array:
-    """Return standard normal points (n, pairs, dim) for the numbers (n,) of n data, in the library of `reference`."""
+    """Return standard normal points (n, pairs, dim) for the numbers (n,) of n rows, in the library of `reference`."""
     xp = namespace(reference)
     steps = xp.arange(pairs, dtype=numbers.dtype, device=numbers.device) * (POOL // pairs)
     index = xp.reshape((numbers[:, None] + steps) % POOL, (-1,))
@@ -202,9 +202,3 @@ def _turned(x: Array, right: Array) -> Array:
     """Return x @ right for x (n, H, K), in one product: n small ones are slower."""
     xp = namespace(x)
     return xp.reshape(xp.reshape(x, (-1, x.shape[-1])) @ right, x.shape)
-
-
-def _one_hot(targets: Array, reference: Array) -> Array:
-    xp = namespace(reference)
-    classes = xp.arange(reference.shape[-1], dtype=targets.dtype, device=targets.device)
-    return xp.astype(targets[:, None] == classes, reference.dtype)

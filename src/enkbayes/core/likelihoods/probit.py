@@ -26,7 +26,7 @@ class ProbitBernoulli(Bernoulli):
 
     def predictive(self, mean_logits: Array, V: Array) -> Array:
         """Return class probabilities (n, 2) for logits z_n ~ N(mean_logits_n, |V_n|^2)."""
-        return self.probabilities(_shrunk(mean_logits, V))
+        return self.mean(_shrunk(mean_logits, V))
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class ProbitCategorical(Categorical):
 
     def predictive(self, mean_logits: Array, V: Array) -> Array:
         """Return class probabilities (n, K) for logits z_n ~ N(mean_logits_n, V_n V_n')."""
-        return self.probabilities(_shrunk(mean_logits, V))
+        return self.mean(_shrunk(mean_logits, V))
 
 
 def _shrunk(mean_logits: Array, V: Array) -> Array:

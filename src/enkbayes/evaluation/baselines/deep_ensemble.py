@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import scipy.sparse
 
-from enkbayes.core.likelihoods import Normal
+from enkbayes.core.likelihoods import Bernoulli, Categorical
 from enkbayes.core.logits import LinearLogits
 from enkbayes.core.problem import Problem
 from enkbayes.engine.arrays import Array, to_numpy
@@ -84,7 +84,7 @@ class DeepEnsemble:
         The prior of the problem's weights, which must be N(0, variance I), becomes the prior of all weights of the
         networks (weight decay 1 / variance). The prior of the intercept becomes the prior of their biases.
         """
-        if not isinstance(problem.model, LinearLogits) or isinstance(problem.likelihood, Normal):
+        if not isinstance(problem.model, LinearLogits) or not isinstance(problem.likelihood, Bernoulli | Categorical):
             raise ValueError(
                 f"a deep ensemble needs features and classes; got {type(problem.model).__name__} with"
                 f" {problem.likelihood}; use fit_network instead"
@@ -99,7 +99,7 @@ class DeepEnsemble:
             X,
             to_numpy(problem.targets).astype(np.int64),
             weights=None if problem.weights is None else to_numpy(problem.weights),
-            classes=np.arange(problem.likelihood.outputs or 2),
+            classes=np.arange(problem.likelihood.n_classes),
             prior_precision=precision,
             bias_precision=bias_precision,
             seed=seed,

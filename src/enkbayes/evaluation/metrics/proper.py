@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from enkbayes.engine.arrays import one_hot
 from enkbayes.evaluation.metrics.calibration import ece
 from enkbayes.evaluation.metrics.inputs import bin_count, labelled
 
@@ -98,7 +99,7 @@ def brier(proba: Any, targets: Any) -> float:
     0.25
     """
     proba, targets = labelled(proba, targets)
-    return float(np.mean(np.sum((proba - np.eye(proba.shape[1])[targets]) ** 2, axis=1)))
+    return float(np.mean(np.sum((proba - one_hot(targets, proba)) ** 2, axis=1)))
 
 
 def brier_decomposition(proba: Any, targets: Any, bins: int = 15) -> BrierParts:
@@ -122,7 +123,7 @@ def brier_decomposition(proba: Any, targets: Any, bins: int = 15) -> BrierParts:
     """
     proba, targets = labelled(proba, targets)
     inner = np.linspace(0, 1, bin_count(bins) + 1)[1:-1]
-    happened = np.eye(proba.shape[1])[targets]
+    happened = one_hot(targets, proba)
     parts = np.zeros(4)
     for p, d in zip(proba.T, happened.T, strict=True):
         _, place, count = np.unique(np.searchsorted(inner, p, side="left"), return_inverse=True, return_counts=True)

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from enkbayes.core import posterior
+from enkbayes.core.posterior import Uncertainty
+from enkbayes.engine import arrays
 from enkbayes.engine.arrays import to_numpy
 from enkbayes.evaluation.metrics.inputs import Vector, probabilities
 
@@ -26,7 +27,7 @@ def entropy(proba: Any) -> Vector:
     >>> entropy([[0.5, 0.5], [1.0, 0.0]]).round(4)
     array([0.6931, 0.    ])
     """
-    return np.asarray(posterior.entropy(probabilities(proba)))
+    return np.asarray(arrays.entropy(probabilities(proba)))
 
 
 def mutual_information(sample_proba: Any) -> Vector:
@@ -47,7 +48,7 @@ def mutual_information(sample_proba: Any) -> Vector:
     >>> mutual_information(np.stack([agree, disagree], axis=1)).round(4)
     array([0.    , 0.6931])
     """
-    return np.asarray(posterior.Uncertainty.of_members(_members(sample_proba)).epistemic)
+    return np.asarray(Uncertainty.of_members(_members(sample_proba)).epistemic)
 
 
 def logit_variance(sample_proba: Any) -> Vector:
