@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from enkbayes.core.distributed import classes_of, create
 from enkbayes.core.labels import announced
+from enkbayes.core.likelihoods import Bernoulli, Categorical, Likelihood
 from enkbayes.core.posterior import Posterior, Uncertainty
 from enkbayes.core.problem import Problem
 from enkbayes.engine.processes import first, told
@@ -82,6 +83,8 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Sweeps of `polish` after the fit. They move the particles from the fitted Gaussian to the exact posterior.
     prior_groups : array (D,), optional
         A label for each feature. With prior_precision="auto" each group of features gets its own precision.
+    likelihood : "auto" or Likelihood
+        How logits become class probabilities. "auto" is `Bernoulli` for two classes and `Categorical` for more.
 
     Attributes
     ----------
@@ -147,6 +150,7 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         progress: bool = False,
         sweeps: int = 0,
         prior_groups: Any = None,
+        likelihood: str | Likelihood = "auto",
     ) -> None:
         self.sampler = sampler
         self.particles = particles
@@ -159,6 +163,7 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.progress = progress
         self.sweeps = sweeps
         self.prior_groups = prior_groups
+        self.likelihood = likelihood
 
     def fit(
         self,
@@ -416,6 +421,14 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         sampler: Sampler = BY_NAME[self.sampler]()
         return sampler
 
+    def _likelihood(self, classes: Array) -> Likelihood:
+        """Return the likelihood object; names are resolved here and nowhere else."""
+        if not isinstance(self.likelihood, str):
+            return self.likelihood
+        if self.likelihood != "auto":
+            raise ValueError(f'likelihood is {self.likelihood!r}; expected "auto" or a likelihood object')
+        return Bernoulli() if len(classes) == 2 else Categorical(len(classes))
+
     def _problem(
         self,
         X: Any,
@@ -426,15 +439,18 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         create: Callable[..., Problem] = Problem.create,
     ) -> Problem:
         """Return the problem with the prior that the parameters describe; a precision of "auto" is 1, or as chosen."""
+        likelihood = self._likelihood(classes)
         prior, intercept = weight_and_intercept_priors(
             X.shape[1],
-            None if len(classes) == 2 else len(classes),
+            likelihood.outputs,
             precision=self.prior_precision,
             mean=self.prior_mean,
             intercept_precision=self.intercept_precision,
             fit_intercept=self.fit_intercept,
         )
-        problem = create(X, y, prior, intercept=intercept, weights=weights, classes=classes)
+        problem = create(X, y, prior, likelihood=likelihood, intercept=intercept, weights=weights, classes=classes)
+        if problem.classes is None:
+            raise ValueError(f"likelihood is {likelihood}, whose targets are not classes; expected one for classes")
         return problem if tuning is None else with_variances(problem, self._groups(problem), tuning.variances)
 
     def _groups(self, problem: Problem) -> Any:
