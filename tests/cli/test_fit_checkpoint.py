@@ -50,7 +50,7 @@ def terminate():
     ("end", "code", "words", "step"),
     [(interrupt, 130, "interrupted", 3), (terminate, 143, "the process was asked to end", 4)],
 )
-def test_the_same_command_goes_on(fit, tmp_path, monkeypatch, end, code, words, step):
+def test_the_same_command_resumes(fit, tmp_path, monkeypatch, end, code, words, step):
     assert fit(out="whole.safetensors").exit_code == 0
     with monkeypatch.context() as patched:
         cut_short(patched, end)

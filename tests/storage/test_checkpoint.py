@@ -89,6 +89,19 @@ def test_adaptive_runs_resume_with_their_history(path, sampler, particles, label
     assert again.info.blend == whole.info.blend
 
 
+@pytest.mark.parametrize("sampler", [eb.Equilibrium(), eb.MeanField(), eb.MeanField(rank=2)], ids=repr)
+def test_adaptive_runs_on_torch_resume(path, sampler):
+    """Among their arrays are numbers without axes, which are NaN where no energy is computed."""
+    torch = pytest.importorskip("torch")
+    asked = problem(features=torch.as_tensor(X))
+    whole = eb.run(asked, sampler, particles=20)
+    for step in range(1, whole.info.steps, 2):
+        interrupted(path, asked, sampler, step=step, particles=20)
+    again = eb.run(asked, sampler, particles=20, recorder=Writer(path))
+    assert torch.max(torch.abs(again.theta - whole.theta)) < 1e-12
+    assert again.info.steps == whole.info.steps
+
+
 @dataclass(frozen=True)
 class Mine(eb.Homotopy):
     """A sampler of the user's own, whose control no file knows."""
@@ -221,6 +234,10 @@ def test_settings_of_the_same_kind_may_change(path):
     assert eb.run(problem(), eb.Equilibrium(max_steps=50), particles=20, recorder=Writer(path)).info.converged
 
 
+def nested(depth):
+    return [nested(depth - 1)] if depth else []
+
+
 def damage(path, how):
     if how == "cut off":
         path.write_bytes(path.read_bytes()[:-40])
@@ -244,6 +261,7 @@ REWRITES = {
     "no arrays": lambda header, _: header["state"]["fields"]["ensemble"]["fields"].update(mean="mean"),
     "no counter": lambda header, _: header["state"]["fields"].update(steps="three"),
     "another shape": lambda _, tensors: tensors.update({"ensemble.mean": np.zeros(7)}),
+    "nested": lambda header, _: header["state"]["fields"].update(message=nested(300)),
     "not finite": lambda _, tensors: tensors["ensemble.basis"].fill(np.nan),
 }
 
@@ -260,6 +278,7 @@ REWRITES = {
         ("not finite", "the tensor ensemble.basis of the field basis is missing, or contains NaN"),
         ("foreign", "the field state is a os.system, which is unknown"),
         ("no arrays", "an ensemble without arrays"),
+        ("nested", "is damaged"),
         ("no counter", "the field steps is 'three'; expected int"),
         ("another shape", r"mean \(7,\).*; expected \(5,\)"),
     ],

@@ -110,6 +110,30 @@ def test_types_outside_the_table_and_other_fields_are_told_apart_from_damage(sto
         Decoder(TABLE, {})(stored, "value")
 
 
+@pytest.mark.parametrize(
+    ("dtype", "values"),
+    [
+        ("<i4,<i4", [1]),
+        ("(2,", [1]),
+        ("V8", [1]),
+        ("<f3", [1.0]),
+        ("datetime64[s]", [1]),
+        ("<U99999", ["a"] * 1000),
+        ("<U1", ["ab"]),
+        ("|i1", [300]),
+        ("<i8", [1.5]),
+        ("<i8", [[1]]),
+        ("object", [1]),
+        (["<i8"], [1]),
+        ("<i8", "1"),
+    ],
+    ids=str,
+)
+def test_arrays_in_the_header_are_checked(dtype, values):
+    with pytest.raises(ValueError, match="do not fit their dtype"):
+        Decoder({}, {})({"dtype": dtype, "values": values}, "classes")
+
+
 def test_annotations_are_understood():
     assert fits((1, math.nan, 2.0), tuple[int, float, float])
     assert not fits((1, 2.0), tuple[int, float, float])

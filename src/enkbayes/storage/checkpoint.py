@@ -137,7 +137,7 @@ class CheckpointWriter:
             ) from None
         try:
             return found.restore(problem, sampler)
-        except (ValueError, TypeError, IndexError, AttributeError) as error:
+        except (ValueError, TypeError, IndexError, AttributeError, RecursionError) as error:
             raise ValueError(f"the checkpoint {self.path} is damaged: {error}; {KIND.remedy}") from None
 
     def __enter__(self) -> CheckpointWriter:

@@ -14,6 +14,7 @@ checked against its annotation. A field that a file lacks takes its default; a f
 from __future__ import annotations
 
 import math
+import re
 import types
 import typing
 from collections.abc import Mapping
@@ -27,7 +28,8 @@ from enkbayes.storage.container import Tensors
 
 T = TypeVar("T")
 NUMBERS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}  # one NaN, so that equal records compare equal
-LONGEST_LABEL = 10_000  # characters; a file must not make the reader allocate more
+DTYPE = re.compile(r"object|[<>|=]?[biufU][0-9]{1,5}")  # of arrays that are kept as JSON
+MOST_BYTES = 2**28  # of such an array; a small file with a wide dtype must not fill the memory
 
 
 class UnknownType(ValueError):
@@ -172,20 +174,16 @@ def _annotations(kind: type) -> dict[str, Any]:
 
 def _labels(name: Any, values: Any) -> np.ndarray[Any, Any]:
     """Return an array of numbers, truth values or text (n,) whose values survive their dtype."""
-    if not isinstance(name, str) or not isinstance(values, list):
-        raise ValueError(f"the values {values!r} do not fit their dtype {name!r}")
-    dtype = np.dtype(object) if name == "object" else np.dtype(name)
-    text = dtype.kind in "UO"
-    if (
-        dtype.kind not in "biufUO"
-        or dtype.itemsize > 4 * LONGEST_LABEL
-        or any(isinstance(value, str) != text for value in values)
-    ):
-        raise ValueError(f"the values {values} do not fit their dtype {name}")
-    array = np.asarray(values, dtype=dtype)
-    if array.ndim != 1 or array.tolist() != values:
-        raise ValueError(f"the values {values} do not fit their dtype {name}")
-    return array
+    try:
+        dtype = np.dtype(name if DTYPE.fullmatch(name) and isinstance(values, list) else "none")
+        text = dtype.kind in "UO"
+        if dtype.itemsize * len(values) <= MOST_BYTES and all(isinstance(value, str) == text for value in values):
+            array = np.asarray(values, dtype=dtype)
+            if array.ndim == 1 and array.tolist() == values:
+                return array
+    except (OverflowError, TypeError, ValueError):  # no dtype, or a number that its dtype cannot hold
+        pass
+    raise ValueError(f"the values {values!r} do not fit their dtype {name!r}")
 
 
 def _joined(path: str, name: str) -> str:

@@ -121,7 +121,7 @@ def _upgraded(path: str | Path, kind: Kind, header: Header) -> Header:
     for old in range(header["format"], kind.format):
         try:
             header = kind.upgrades[old](header) | {"format": old + 1}
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
+        except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
             raise ValueError(f"{path} is not {kind.meaning} of format {old}: {error!r}; {kind.remedy}") from None
     return header
 

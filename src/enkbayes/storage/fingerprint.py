@@ -1,4 +1,4 @@
-"""A name for the data a posterior was fitted to: equal data, equal fingerprint."""
+"""The fingerprint of training data: equal data have equal fingerprints."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ import scipy.sparse
 
 from enkbayes.engine.arrays import Array, row_slices, to_numpy
 
-CHUNK = 65536
+CHUNK = 65536  # rows
 
 
 def fingerprint(features: Array, labels: Any, weights: Any = None, previous: str = "") -> str:
     """Return the sha256 of shapes, dtypes and every byte of features (N, D), labels (N,) and weights (N,).
 
-    All bytes are read, a chunk of rows at a time: that costs less than one step of a run, and a sample would call two
-    files equal that differ in one row. Batches are chained: pass the fingerprint of the data before as `previous`.
+    All bytes are read, a chunk of rows at a time. That costs less than one step of a run, while a sample of the rows
+    could not distinguish data that differ in one row. To chain batches, pass the fingerprint of the earlier data as
+    `previous`.
 
     >>> x = np.asarray([[1.0, 2.0], [3.0, 4.0]])
     >>> fingerprint(x, ["a", "b"]) == fingerprint(x.copy(), ["a", "b"]) != fingerprint(x, ["b", "a"])
@@ -33,6 +34,6 @@ def fingerprint(features: Array, labels: Any, weights: Any = None, previous: str
 
 
 def _plain(x: Any) -> np.ndarray[Any, Any]:
-    """Return labels as an array whose bytes are its values: objects (which are addresses) become text."""
+    """Return labels as an array whose bytes are its values; objects, whose bytes are addresses, become text."""
     values = to_numpy(x)
     return values.astype(str) if values.dtype.kind == "O" else values

@@ -81,7 +81,7 @@ def read(path: str | Path, likelihood: type | None = None) -> Artefact:
     header, tensors = container.read(path, KIND)
     try:
         return decode(header, tensors, likelihood)
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise ValueError(f"{path} cannot be loaded: {error}") from None
 
 
