@@ -18,7 +18,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import resource
 import subprocess
 import sys
@@ -28,6 +27,7 @@ from pathlib import Path
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
+from environment import environment
 
 import enkbayes as eb
 from enkbayes.evaluation.baselines import MAP
@@ -126,20 +126,6 @@ def exact() -> dict[str, object]:
         "posterior sd over prior sd, mean": float(np.mean(sds) / np.sqrt(2.0 / D)),
         "total variation of the MAP estimate": float(np.abs(point - truth).sum(axis=1).mean() / 2),
         "covariances": rows,
-    }
-
-
-def environment() -> dict[str, object]:
-    """Return the hardware and versions that the figures depend on."""
-    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
-    models = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
-    return {
-        "cpu": models[0] if models else platform.processor(),
-        "cores": os.cpu_count(),
-        "BLAS threads": os.environ["OMP_NUM_THREADS"],
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-        "enkbayes": eb.__version__,
     }
 
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import resource
 import subprocess
 import sys
@@ -25,6 +24,7 @@ from pathlib import Path
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
+from environment import environment
 from numpy.lib.format import write_array_header_1_0
 
 import enkbayes as eb
@@ -81,20 +81,6 @@ def fit(folder: Path, form: str, where: str, sampler: str) -> dict[str, object]:
         "steps": posterior.info.steps,
         "converged": posterior.info.converged,
         "residual": posterior.info.residual,
-    }
-
-
-def environment() -> dict[str, object]:
-    """Return the hardware and versions that the figures depend on."""
-    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
-    models = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
-    return {
-        "cpu": models[0] if models else platform.processor(),
-        "cores": os.cpu_count(),
-        "BLAS threads": os.environ["OMP_NUM_THREADS"],
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-        "enkbayes": eb.__version__,
     }
 
 

@@ -1,12 +1,12 @@
 """Two moons: the confidence of a trained network, of its last-layer posterior, and of its whole-network posterior.
 
-The paper's small network (2-20-20-50-1, ReLU) is trained on 70 of 100 points of make_moons(noise=.2); 30 are kept for
-the test. Full-batch SGD with momentum .9 and weight decay 5e-4; its step is .05 instead of the paper's 3e-4, so that
-2000 steps, a few seconds, bring the mean training loss below .002. Run it with
+The paper's small network (2-20-20-50-1, ReLU) trains on 70 of 100 points of make_moons(noise=.2); the other 30 are the
+test set. The optimiser is full-batch SGD with momentum .9 and weight decay 5e-4. Its learning rate is .05 instead of
+the paper's 3e-4, so 2000 steps, a few seconds, bring the mean training loss below .002. Run it with
 
     python examples/two_moons_network.py --out two_moons
 
-It draws confidence maps near the data and zoomed out by ten, and prints accuracy and mean confidence far away.
+It draws confidence maps near the data and zoomed out by ten, and prints the accuracy and the mean confidence far away.
 """
 
 from __future__ import annotations
@@ -63,11 +63,13 @@ def draw(methods: dict[str, Predict], x: torch.Tensor, y: torch.Tensor, path: Pa
 def main() -> None:
     """Train, fit, print and draw."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, default=Path("two_moons"), help="directory of the picture")
-    parser.add_argument("--steps", type=int, default=2000, help="training steps")
-    parser.add_argument("--rank", type=int, default=20, help="directions of the whole-network posterior")
-    parser.add_argument("--particles", type=int, default=100, help="particles of the whole-network posterior")
-    parser.add_argument("--prior-precision", type=float, default=1.0, help="of every weight, for both posteriors")
+    parser.add_argument("--out", type=Path, default=Path("two_moons"), help="folder for the picture")
+    parser.add_argument("--steps", type=int, default=2000, help="number of training steps")
+    parser.add_argument("--rank", type=int, default=20, help="number of directions of the whole-network posterior")
+    parser.add_argument("--particles", type=int, default=100, help="number of particles of the whole-network posterior")
+    parser.add_argument(
+        "--prior-precision", type=float, default=1.0, help="prior precision of every weight, for both posteriors"
+    )
     options = parser.parse_args()
     split = train_test_split(*make_moons(100, noise=0.2, random_state=0), test_size=30, random_state=0)
     x, x_test, y, y_test = (torch.as_tensor(part) for part in split)

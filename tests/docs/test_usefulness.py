@@ -51,8 +51,8 @@ def test_figures_are_what_they_are_called(split):
     right = np.eye(3)[labels]
     proba = 0.8 * right + 0.2 / 3
     doubtful = np.full((10, 3), 1 / 3)
-    known = plain(0.8 * np.eye(3)[split.calibration.y] + 0.2 / 3)
-    found = Outcome(known, plain(proba), {"a": plain(doubtful), "b": plain(proba[:10])}, 3 * split.seconds[0])
+    calibration = plain(0.8 * np.eye(3)[split.calibration.y] + 0.2 / 3)
+    found = Outcome(calibration, plain(proba), {"a": plain(doubtful), "b": plain(proba[:10])}, 3 * split.seconds[0])
     row = usefulness.measured(found, split)
     assert row["NLL"] == pytest.approx(-np.log(0.8 + 0.2 / 3))
     assert row["calibrated NLL"] < 1e-3  # always right: the temperature falls

@@ -236,3 +236,16 @@ def test_wrong_input_is_explained_in_one_sentence(words):
     assert words in message
     assert "expected" in message or "drop" in message
     assert "\n" not in message
+
+
+def test_the_variance_of_logits_ignores_a_common_shift_and_grows_with_disagreement():
+    rng = np.random.default_rng(0)
+    logits = rng.standard_normal((500, 4, 3))
+    proba = np.exp(logits) / np.exp(logits).sum(axis=2, keepdims=True)
+    centred = logits - logits.mean(axis=2, keepdims=True)
+    np.testing.assert_allclose(metrics.logit_variance(proba), centred.var(axis=0).mean(axis=1))
+    assert np.all(
+        metrics.logit_variance(proba**2 / (proba**2).sum(axis=2, keepdims=True)) > metrics.logit_variance(proba)
+    )
+    with pytest.raises(ValueError, match="sample_proba has shape"):
+        metrics.logit_variance([0.5, 0.5])

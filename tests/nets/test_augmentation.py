@@ -1,4 +1,4 @@
-"""Images as a network sees them, mirrored and shifted, and the network that sees them."""
+"""Augmentation of images, flipped and shifted at random, and the architecture of ResNet10."""
 
 import numpy as np
 import pytest
@@ -21,12 +21,12 @@ def test_bytes_become_numbers_around_zero():
 
 
 def numbered(count, side):
-    """Images whose pixels tell where they were: 100 * row + column, and a channel with the number of the image."""
+    """Images whose pixels encode their position, 100 * row + column, and a channel with the number of the image."""
     place = 100.0 * torch.arange(side)[:, None] + torch.arange(side)
     return torch.stack([torch.stack([place, torch.full_like(place, k)]) for k in range(count)])
 
 
-def test_images_are_mirrored_half_of_the_time_and_shifted_within_reach():
+def test_half_of_the_images_are_flipped_and_all_are_shifted_within_reach():
     count, side, reach = 400, 16, 2
     x = numbered(count, side)
     y = augmented(x, torch.Generator().manual_seed(0))
@@ -36,12 +36,12 @@ def test_images_are_mirrored_half_of_the_time_and_shifted_within_reach():
     middle = slice(reach, side - reach)
     right = columns[:, reach, middle].diff(dim=1)
     assert set(right.unique().tolist()) == {-1, 1}
-    mirrored = right[:, 0] == -1
-    assert (right == right[:, :1]).all()  # a whole image is mirrored, or none of it
-    assert 160 < mirrored.sum() < 240
+    flipped = right[:, 0] == -1
+    assert (right == right[:, :1]).all()  # an image is flipped as a whole or not at all
+    assert 160 < flipped.sum() < 240
     down = rows[:, middle, reach] - torch.arange(side)[middle]
     assert (down == down[:, :1]).all()
-    start = torch.where(mirrored[:, None], side - 1 - columns[:, reach, middle], columns[:, reach, middle])
+    start = torch.where(flipped[:, None], side - 1 - columns[:, reach, middle], columns[:, reach, middle])
     across = start - torch.arange(side)[middle]
     assert (across == across[:, :1]).all()
     for shift in (down[:, 0], across[:, 0]):
@@ -49,11 +49,10 @@ def test_images_are_mirrored_half_of_the_time_and_shifted_within_reach():
     assert len(set(zip(down[:, 0].tolist(), across[:, 0].tolist(), strict=True))) == 25  # the two are independent
 
 
-def test_what_enters_at_an_edge_is_its_mirror():
+def test_edges_are_padded_by_reflection():
     x = numbered(200, 8)
     y = augmented(x, torch.Generator().manual_seed(1))
-    known = x[0, 0].unique()
-    assert torch.isin(y[:, 0], known).all()
+    assert torch.isin(y[:, 0], x[0, 0].unique()).all()
     rows = (y[:, 0, :, 0] // 100).long().tolist()
     assert {tuple(row) for row in rows} == {
         (0, 1, 2, 3, 4, 5, 6, 7),
@@ -62,7 +61,7 @@ def test_what_enters_at_an_edge_is_its_mirror():
     }
 
 
-def test_augmentation_belongs_to_its_generator():
+def test_the_generator_determines_the_augmentation():
     x = numbered(10, 8)
     one, same, other = (augmented(x, torch.Generator().manual_seed(seed)) for seed in (0, 0, 1))
     assert torch.equal(one, same)

@@ -1,4 +1,4 @@
-"""The last layer of a network: what it finds, what it predicts, and what it leaves alone."""
+"""The posterior of the last layer: how the layer is found, what the head predicts, and that the model is unchanged."""
 
 import copy
 import subprocess
@@ -93,7 +93,7 @@ def test_equals_a_run_on_the_same_features(outputs, bias, dtype):
     assert head.sample_proba(x).shape == (40, len(x), max(2, outputs))
 
 
-def test_the_equilibrium_forgets_the_trained_weights():
+def test_the_equilibrium_does_not_depend_on_the_trained_weights():
     x, y = iris(torch.float64, classes=2)
     model = mlp(1, dtype=torch.float64)
     head = fit(model, loader(x, y), sampler=eb.MeanField(), prior_precision=1.0)
@@ -237,7 +237,7 @@ def test_a_linear_model_is_its_own_last_layer():
     torch.testing.assert_close(head(x), eb.run(problem, eb.MeanField()).predict_proba(x), rtol=0, atol=1e-4)
 
 
-def test_several_outputs_name_the_way_out():
+def test_the_error_for_several_outputs_names_the_remedy():
     x, y = iris()
     torch.manual_seed(0)
     model = TwoOutputs()
@@ -266,7 +266,7 @@ def test_several_outputs_name_the_way_out():
 
 
 @pytest.mark.parametrize("ending", [nn.Softmax(dim=-1), nn.LogSoftmax(dim=-1), nn.Sigmoid()])
-def test_an_activation_at_the_end_is_refused(ending):
+def test_an_activation_at_the_end_is_an_error(ending):
     x, y = iris()
     with pytest.raises(ValueError, match=r"not the output of any Linear.*pass features="):
         fit(nn.Sequential(mlp(3), ending), loader(x, y))
@@ -276,7 +276,7 @@ def test_errors_are_one_clear_sentence():
     x, y = iris()
     with pytest.raises(ValueError, match="yields no batches"):
         fit(mlp(3), [])
-    with pytest.raises(ValueError, match=r"keys \['a', 'b'\]; say which one holds the inputs with inputs='key'"):
+    with pytest.raises(ValueError, match=r"keys \['a', 'b'\]; name the key of the inputs with inputs='key'"):
         fit(mlp(3), [{"a": x, "b": y}])
     with pytest.raises(ValueError, match="loader yields Tensor"):
         fit(mlp(3), [x])

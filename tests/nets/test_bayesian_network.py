@@ -1,4 +1,4 @@
-"""Several layers or the whole network: the subspace, its posterior, and what the two-moons network becomes."""
+"""Posteriors of several layers or the whole network: the subspace, its posterior, and two moons as an example."""
 
 import copy
 from itertools import pairwise

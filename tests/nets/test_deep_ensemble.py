@@ -1,4 +1,4 @@
-"""Deep ensembles: independent members, adversarial inputs, and one answer whichever way they are trained."""
+"""Deep ensembles: independent members, adversarial inputs, and the same result at once or one by one."""
 
 from dataclasses import replace
 
@@ -42,7 +42,7 @@ def tiny(outputs):
 
 @pytest.mark.parametrize("outputs", [1, 4])
 def test_the_adversarial_gradient_is_that_of_the_input(outputs):
-    """Central differences of the loss over every input say in which direction each must go."""
+    """The direction of every adversarial input agrees with central differences of the loss."""
     network = tiny(outputs)
     x = torch.tensor(np.random.default_rng(0).standard_normal((1, 6, 3)))
     targets = torch.arange(6)[None] % max(outputs, 2)
@@ -60,10 +60,10 @@ def test_the_adversarial_gradient_is_that_of_the_input(outputs):
         with torch.no_grad():
             up, down = (cross_entropy(forward(x + s * step), targets).sum() for s in (1, -1))
         slope[i] = (up - down) / (2 * h)
-    assert slope.abs().min() > 1e-6  # no sign is left to chance
+    assert slope.abs().min() > 1e-6  # no sign depends on round-off
     torch.testing.assert_close(nearby, x + reach * torch.sign(slope))
     assert not nearby.requires_grad
-    assert torch.all(cross_entropy(forward(nearby), targets) > loss)  # small steps uphill raise every datum's loss
+    assert torch.all(cross_entropy(forward(nearby), targets) > loss)  # small steps uphill raise the loss of every row
 
 
 def test_the_loss_is_half_clean_and_half_adversarial_and_counts_weights():
@@ -109,7 +109,7 @@ def test_members_differ_by_their_start_and_by_their_order(trained):
     np.testing.assert_allclose(whole[0], whole[1], atol=1e-4)  # one batch has no order but that of its sum
 
 
-def test_the_same_seed_gives_the_same_members_and_leaves_torch_alone():
+def test_the_same_seed_gives_the_same_members_and_torch_keeps_its_random_state():
     x, y = moons()
     torch.manual_seed(7)
     expected = torch.rand(3)
@@ -120,7 +120,7 @@ def test_the_same_seed_gives_the_same_members_and_leaves_torch_alone():
     assert np.abs(fits[0] - fits[2]).max() > 1e-3
 
 
-def test_two_moons_are_told_apart_and_members_disagree_far_away(trained):
+def test_two_moons_are_classified_and_members_disagree_far_away(trained):
     ensemble = trained[2]
     fresh, truth = moons(seed=1)
     assert np.mean(ensemble.predict_proba(fresh).argmax(1) == truth) > 0.93
@@ -211,7 +211,7 @@ def test_a_loader_is_as_good_as_an_array():
         QUICK.fit_network(lambda: small_network(2, (4,), 1), iter(list(loader)))
 
 
-def test_training_goes_on_where_it_stopped(tmp_path):
+def test_training_continues_where_it_stopped(tmp_path):
     x, y = moons()
     built = []
 
@@ -237,7 +237,7 @@ def test_training_goes_on_where_it_stopped(tmp_path):
         QUICK.fit_network(make_model, x, y, checkpoint=tmp_path / "members")
 
 
-def test_answers_follow_the_library_of_the_inputs():
+def test_predictions_use_the_array_library_of_the_inputs():
     x, y = moons()
     ensemble = replace(QUICK, steps=5).fit_network(lambda: small_network(2, (4,), 1), x, np.where(y, "b", "a"))
     assert ensemble.classes.tolist() == ["a", "b"]
@@ -260,7 +260,7 @@ def test_the_paper_s_optimiser():
     assert np.mean(ensemble.predict_proba(x).argmax(1) == y) > 0.85
 
 
-def test_what_is_refused():
+def test_invalid_arguments_are_errors():
     x, y = moons()
     make_model = lambda: small_network(2, (4,), 1)  # noqa: E731
     for trouble, options in (("members is 0", {"members": 0}), ("adversarial is -1", {"adversarial": -1})):

@@ -1,4 +1,4 @@
-"""A head is an nn.Module like others: exported, saved, moved, differentiated through."""
+"""A head is an ordinary nn.Module: it can be exported, saved, moved and differentiated."""
 
 import copy
 

@@ -11,7 +11,7 @@ from oracles.heads import fit, loader, mlp  # noqa: E402
 
 
 def trained(outputs, dtype=torch.float32):
-    """A network that has over-fitted 60 noisy rows, these, and 120 others."""
+    """A network that has overfitted 60 noisy rows, these rows, and 120 others."""
     torch.manual_seed(1)
     x = torch.randn(180, 4, dtype=dtype)
     centres = torch.randn(4, max(outputs, 2), dtype=dtype)
@@ -32,7 +32,7 @@ def trained(outputs, dtype=torch.float32):
 
 
 @pytest.mark.parametrize("outputs", [1, 2, 3])
-def test_calibration_data_mend_an_over_confident_network(outputs):
+def test_calibration_data_correct_an_overconfident_network(outputs):
     model, train, held_out, fresh = trained(outputs)
     head = fit(model, loader(*train), calibration=loader(*held_out))
     with torch.no_grad():

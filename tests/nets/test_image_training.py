@@ -1,4 +1,4 @@
-"""Training on images: stopped and continued is the same as not stopped; foreign or damaged checkpoints are refused."""
+"""Training on images: an interrupted run equals an uninterrupted one, and wrong or damaged checkpoints are errors."""
 
 import json
 import math
@@ -86,7 +86,7 @@ def assert_same_state(one, other):
 
 @pytest.mark.parametrize("momentum", [0.9, 0.0])
 @pytest.mark.parametrize("name", MODELS)
-def test_stopped_and_continued_is_the_same_as_not_stopped(tmp_path, name, momentum):
+def test_an_interrupted_run_equals_an_uninterrupted_one(tmp_path, name, momentum):
     x, y = pictures()
     training = replace(QUICK, momentum=momentum)
     whole = train_on_images(fresh(name), x, y, training)
@@ -94,7 +94,7 @@ def test_stopped_and_continued_is_the_same_as_not_stopped(tmp_path, name, moment
     for epochs in (1, 2):
         with pytest.raises(Stopped):
             train_on_images(fresh(name), x, y, training, checkpoint=path, progress=stop_after(epochs))
-        torch.rand(epochs)  # the caller's random numbers are none of the training's
+        torch.rand(epochs)  # training does not depend on the caller's random state
     seen = []
     model = train_on_images(fresh(name), x, y, training, checkpoint=path, progress=lambda *args: seen.append(args[0]))
     assert seen == [3]
@@ -104,7 +104,7 @@ def test_stopped_and_continued_is_the_same_as_not_stopped(tmp_path, name, moment
 
 
 def test_the_first_epochs_do_change_the_weights(tmp_path):
-    """What the law above compares is not the untrained model."""
+    """The test above does not compare untrained models."""
     x, y = pictures()
     model = train_on_images(fresh("ResNet10"), x, y, QUICK)
     assert (model.head.weight - fresh("ResNet10").head.weight).abs().max() > 1e-3
@@ -123,7 +123,7 @@ def test_a_finished_checkpoint_is_only_read(tmp_path):
 
 
 def test_the_file_is_the_documented_one(tmp_path):
-    """Checkpoints outlive versions: the text of the recipe and the names of the tensors stay."""
+    """Checkpoints must load in later versions: the text of the recipe and the names of the tensors do not change."""
     x, y = pictures()
     path = tmp_path / "model.safetensors"
     with pytest.raises(Stopped):
@@ -149,7 +149,7 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("other", OTHERS)
-def test_a_checkpoint_of_other_data_or_settings_is_refused(tmp_path, other):
+def test_a_checkpoint_of_other_data_or_settings_is_an_error(tmp_path, other):
     x, y = pictures()
     path = tmp_path / "model.safetensors"
     train_on_images(fresh("one logit"), x, y, QUICK, checkpoint=path)
@@ -164,7 +164,7 @@ def test_a_checkpoint_of_other_data_or_settings_is_refused(tmp_path, other):
 def damaged(content, how):
     if how == "short":
         return content[:-7]
-    if how == "no tensors":  # a file in order, but without what the recipe promises
+    if how == "no tensors":  # a valid file without the tensors
         length = int.from_bytes(content[:8], "little")
         header = json.dumps({"__metadata__": json.loads(content[8 : 8 + length])["__metadata__"]}).encode()
         return len(header).to_bytes(8, "little") + header
@@ -172,7 +172,7 @@ def damaged(content, how):
 
 
 @pytest.mark.parametrize("how", ["short", "empty", "text", "no tensors"])
-def test_a_damaged_checkpoint_is_refused(tmp_path, how):
+def test_a_damaged_checkpoint_is_an_error(tmp_path, how):
     x, y = pictures()
     path = tmp_path / "model.safetensors"
     train_on_images(fresh("one logit"), x, y, QUICK, checkpoint=path)
@@ -202,7 +202,7 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_last_one(tmp_path, monke
 
 
 @pytest.mark.parametrize("name", ["ResNet10", "dropout"])
-def test_the_callers_random_numbers_are_untouched(name):
+def test_the_callers_random_state_does_not_change(name):
     x, y = pictures()
     before = torch.get_rng_state()
     numbers = np.random.get_state()[1].copy()  # noqa: NPY002
@@ -265,9 +265,9 @@ def test_steps_are_those_of_nesterov(momentum):
 
 
 def test_the_loss_that_is_shown_is_the_mean_over_all_images():
-    """With a rate of nothing the model stays, and a last batch of one counts as one."""
+    """With a learning rate of zero the model does not change, and a last batch of one image counts as one."""
     x, y = pictures(9)
-    x[:] = x[:, :1, :1]  # mirrors and shifts leave pictures of one colour as they are
+    x[:] = x[:, :1, :1]  # flips and shifts do not change pictures of one colour
     losses = []
     model = fresh("one logit")
     with torch.no_grad():

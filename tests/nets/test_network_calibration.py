@@ -29,7 +29,7 @@ def linear(theta, size, seed, centre=TRUTH):
 
 
 def moons(size, seed):
-    """Inputs (n, 4) with two that matter, by a curve, and labels of which a tenth is wrong."""
+    """Inputs (n, 4), of which two separate the classes along a curve, and labels, a tenth of which is wrong."""
     rng = np.random.default_rng(seed)
     x = rng.standard_normal((size, 4))
     y = (x[:, 1] > np.sin(2 * x[:, 0])) ^ (rng.random(size) < 0.1)
@@ -89,7 +89,7 @@ def test_spread_is_the_variance_of_the_logits():
 def test_temperature_scaling_where_nothing_is_to_gain():
     reports = [choose(linear(TRUTH, 500, seed), 20, seed=0) for seed in range(8)]
     plain = [report for report in reports if report.chosen == TEMPERATURE]
-    assert len(plain) >= 6  # one standard error: a narrow posterior gets the better of it once in a while
+    assert len(plain) >= 6  # with a margin of one standard error, a narrow posterior wins now and then
     assert max(report.chosen.spread for report in reports) <= 0.1
     assert all(report.scale == pytest.approx(1.0, abs=0.3) for report in reports)
     assert plain[0].message.startswith("temperature scaling: no posterior is clearly better on 500 held-out rows")
@@ -150,14 +150,14 @@ def test_calibrated_networks_predict_no_worse_than_over_confident_weights(output
     logits = model(new)
     proba = torch.softmax(torch.cat([0 * logits, logits], dim=1) if outputs == 1 else logits, dim=1)
     losses = [nll(p.numpy(), truth.numpy()) for p in (proba, network(new))]
-    assert losses[1] < losses[0] - 0.3  # sixty rows with wrong labels make the weights far too sure
+    assert losses[1] < losses[0] - 0.3  # sixty rows with wrong labels make the weights overconfident
     assert float(network.scale) == network.calibration.scale < 0.7
     accuracies = [float((p.argmax(dim=1) == truth).double().mean()) for p in (proba, network(new))]
     assert accuracies[1] > accuracies[0] - 0.01
     assert network.calibration.rows == 300
 
 
-def test_calibration_that_asks_for_nothing_is_the_scaled_network():
+def test_calibration_without_a_gain_gives_the_scaled_network():
     x, y = moons(1000, seed=0)
     model = trained(x, y, steps=150)
     network = fit(model, x, y, calibration=[moons(1000, seed=1)])
@@ -180,7 +180,7 @@ def test_states_of_earlier_versions_have_no_scale():
     other.scale.fill_(0.3)
     other.load_state_dict(state)
     assert float(other.scale) == 1
-    assert "scale" not in state  # the caller's own dict is left alone
+    assert "scale" not in state  # the caller's own dict does not change
     torch.testing.assert_close(other(x), network(x))
 
 

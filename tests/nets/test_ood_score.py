@@ -100,20 +100,20 @@ def test_distant_inputs_score_higher_for_heads_and_networks(make, outputs):
 
 def test_calibration_rows_set_the_scale():
     x, _ = data()
-    known = data(300, seed=3)[0]
-    found = score(head(), x, calibration=[(known, torch.zeros(300))])
-    leverage, entropy = found.parts(known)
+    held_out = data(300, seed=3)[0]
+    found = score(head(), x, calibration=[(held_out, torch.zeros(300))])
+    leverage, entropy = found.parts(held_out)
     first = normal_score(leverage, found.known_leverage, tails=True)
     second = normal_score(entropy, found.known_entropy)
     for part in (first, second):
         assert abs(float(part.mean())) < 1e-3
         assert abs(float(part.std()) - 1) < 0.02
-    torch.testing.assert_close(found(known), first + second / 4)
+    torch.testing.assert_close(found(held_out), first + second / 4)
     correlation = float(torch.corrcoef(torch.stack([first, second.double()]))[0, 1])
     assert abs(correlation) < 0.7
-    assert abs(float(found(known).var()) - (1 + 1 / 16 + correlation / 2)) < 0.05
+    assert abs(float(found(held_out).var()) - (1 + 1 / 16 + correlation / 2)) < 0.05
     own = score(head(), x)
-    assert own(known).mean() > 0 > own(x).mean() - 1e-2  # new rows score higher than training rows
+    assert own(held_out).mean() > 0 > own(x).mean() - 1e-2  # new rows score higher than training rows
 
 
 def test_quantiles_represent_many_reference_rows():

@@ -8,7 +8,7 @@ from torch import nn  # noqa: E402
 
 from enkbayes.core.problem import Problem  # noqa: E402
 from enkbayes.evaluation.baselines import Laplace  # noqa: E402
-from enkbayes.evaluation.metrics import logit_variance, mutual_information  # noqa: E402
+from enkbayes.evaluation.metrics import mutual_information  # noqa: E402
 from enkbayes.nets import BayesianHead, OODScore, Probes  # noqa: E402
 
 
@@ -57,14 +57,3 @@ def test_few_rows_are_read_and_none_is_an_error():
     assert probes.sample_proba(torch.zeros(1, 3)).shape == (3, 1, 3)
     with pytest.raises(ValueError, match="rows is 0; expected at least one"):
         fitted(rows=0)
-
-
-def test_the_variance_of_logits_ignores_a_common_shift_and_grows_with_disagreement():
-    rng = np.random.default_rng(0)
-    logits = rng.standard_normal((500, 4, 3))
-    proba = np.exp(logits) / np.exp(logits).sum(axis=2, keepdims=True)
-    centred = logits - logits.mean(axis=2, keepdims=True)
-    np.testing.assert_allclose(logit_variance(proba), centred.var(axis=0).mean(axis=1))
-    assert np.all(logit_variance(proba**2 / (proba**2).sum(axis=2, keepdims=True)) > logit_variance(proba))
-    with pytest.raises(ValueError, match="sample_proba has shape"):
-        logit_variance([0.5, 0.5])

@@ -86,8 +86,8 @@ def made(model, layers, shape=(3,)):
 
 
 def names(found):
-    known = {module: name for name, module in found.model.named_modules()}
-    return [{known[module] for module in outputs} for outputs in found.outputs]
+    name_of = {module: name for name, module in found.model.named_modules()}
+    return [{name_of[module] for module in outputs} for outputs in found.outputs]
 
 
 def check(plain, found, batches):

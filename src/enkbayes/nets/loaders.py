@@ -57,14 +57,14 @@ def _find(batch: Any, place: Place, position: int, keys: tuple[str, ...], role: 
     if isinstance(batch, Mapping):
         found = [key for key in keys if key in batch] if place is None else [place]
         if not found or found[0] not in batch:
-            raise ValueError(f"the batch has keys {list(batch)}; say which one holds the {role} with {role}='key'")
+            raise ValueError(f"the batch has keys {list(batch)}; name the key of the {role} with {role}='key'")
         return batch[found[0]]
     if isinstance(batch, tuple | list):
         index = position if place is None else place
         if not isinstance(index, int) or index >= len(batch):
             raise ValueError(
-                f"the batch is a tuple of {len(batch)} without place {index!r}; say where the {role} are with "
-                f"{role}=number"
+                f"the batch is a tuple of {len(batch)} without position {index!r}; give the position of the {role} "
+                f"with {role}=number"
             )
         return batch[index]
     raise ValueError(
