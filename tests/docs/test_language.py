@@ -47,7 +47,6 @@ TO_DO = (
     "docs/figures.md",
     "docs/reproduce.md",
     "docs/speed.md",
-    "docs/uncertainty.md",
     "examples",
     "src/enkbayes/cli",
     "src/enkbayes/core",
