@@ -1,6 +1,6 @@
 """Expectation propagation against closed forms, long runs, and its own slopes."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -11,6 +11,7 @@ from sklearn.preprocessing import scale
 
 import enkbayes as eb
 from enkbayes.inference.propagation import propagate
+from enkbayes.inference.trust import data_rank
 from oracles.problems import NEGATIVE_ELBO, method_problem
 
 # One-dimensional integrals by the scale-mixture rule instead of points, iterated to 1e-6: expectation propagation
@@ -43,6 +44,36 @@ def test_a_gaussian_likelihood_takes_one_sweep_and_is_exact():
     posterior = eb.run(problem, eb.MeanField())
     assert np.allclose(found.mean, posterior.mean, atol=0.02)
     assert np.allclose(found.basis @ found.basis.T, posterior.cov, atol=0.02)
+
+
+@dataclass(frozen=True)
+class WeightedSum(eb.Likelihood):
+    """Targets d ~ N(z_1 + 2 z_2, 1): two logits, and a common shift of both matters."""
+
+    outputs: int = 2
+
+    def loss(self, logits, targets):
+        return ((logits @ [1.0, 2.0] - targets[:, None]) ** 2 + np.log(2 * np.pi)) / 2
+
+    def slope(self, logits, targets):
+        return (logits @ [1.0, 2.0] - targets[:, None])[..., None] * np.asarray([1.0, 2.0])
+
+    def curvature(self, logits, targets):
+        return np.broadcast_to(np.outer([1.0, 2.0], [1.0, 2.0]), (*logits.shape, 2))
+
+    def mean(self, logits):
+        return (logits @ [1.0, 2.0])[..., None]
+
+
+def test_logits_without_a_common_shift_that_changes_nothing():
+    rng = np.random.default_rng(0)
+    features = rng.standard_normal((12, 2))
+    targets = rng.standard_normal(12)
+    problem = eb.Problem.create(features, targets, 0.5, likelihood=WeightedSum())
+    cov = 0.5 * 5 * features @ features.T + np.eye(12)  # the variance of z_1 + 2 z_2 is 5 times that of a logit
+    expected = multivariate_normal(np.zeros(12), cov).logpdf(targets)
+    assert propagate(problem).log_evidence == pytest.approx(expected, abs=0.1)
+    assert data_rank(problem) == 4
 
 
 def with_variance(problem, variance):

@@ -423,11 +423,13 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _likelihood(self, classes: Array) -> Likelihood:
         """Return the likelihood object; names are resolved here and nowhere else."""
-        if not isinstance(self.likelihood, str):
-            return self.likelihood
-        if self.likelihood != "auto":
+        if isinstance(self.likelihood, str) and self.likelihood == "auto":
+            return Bernoulli() if len(classes) == 2 else Categorical(len(classes))
+        if not isinstance(self.likelihood, Likelihood):
             raise ValueError(f'likelihood is {self.likelihood!r}; expected "auto" or a likelihood object')
-        return Bernoulli() if len(classes) == 2 else Categorical(len(classes))
+        if self.likelihood.n_classes is None:
+            raise ValueError(f"likelihood is {self.likelihood}, whose targets are real numbers; expected classes")
+        return self.likelihood
 
     def _problem(
         self,
@@ -449,8 +451,6 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             fit_intercept=self.fit_intercept,
         )
         problem = create(X, y, prior, likelihood=likelihood, intercept=intercept, weights=weights, classes=classes)
-        if problem.classes is None:
-            raise ValueError(f"likelihood is {likelihood}, whose targets are not classes; expected one for classes")
         return problem if tuning is None else with_variances(problem, self._groups(problem), tuning.variances)
 
     def _groups(self, problem: Problem) -> Any:

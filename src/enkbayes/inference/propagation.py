@@ -1,9 +1,9 @@
 """Expectation propagation: the Gaussian that gives the logits of each row the right mean and covariance.
 
 A Gaussian factor, the site, replaces the likelihood of each row n. It depends on the k logits that the likelihood
-distinguishes: one for two classes, the K - 1 contrasts of K. The posterior is the prior times all sites. The posterior
-without the site of a row is its cavity, and the cavity times the likelihood of the row is its tilted distribution. A
-site is right when posterior and tilted distribution have the same mean and covariance:
+distinguishes: one for two classes, the K - 1 contrasts of the K logits of a softmax. The posterior is the prior times
+all sites. The posterior without the site of a row is its cavity, and the cavity times the likelihood of the row is its
+tilted distribution. A site is right when posterior and tilted distribution have the same mean and covariance:
 
     site_n = N(mean and covariance of cavity_n * likelihood_n) / cavity_n                 (Minka 2001)
     log p(data) ~ log int prior * sites + sum_n log (int cavity_n * likelihood_n / int cavity_n * site_n)
@@ -139,11 +139,11 @@ def in_double(problem: Problem) -> Problem:
 
 
 def _contrasts(likelihood: Likelihood) -> Numbers:
-    """Return an orthonormal basis (K, K - 1) of the contrasts of K logits, whose common shift changes nothing; [[1]]
-    for one logit.
+    """Return an orthonormal basis (K, k) of the logits that the likelihood distinguishes: all of them, or the K - 1
+    contrasts where a common shift changes nothing.
     """
-    K = likelihood.outputs
-    return np.eye(1) if K is None else np.asarray(scipy.linalg.helmert(K).T)
+    K = likelihood.outputs or 1
+    return np.asarray(scipy.linalg.helmert(K).T) if likelihood.shift_invariant else np.eye(K)
 
 
 def _marginals(problem: Problem, q: AffineEnsemble, rows: slice, contrasts: Numbers) -> tuple[Numbers, Numbers]:

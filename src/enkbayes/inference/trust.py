@@ -232,8 +232,9 @@ def informed_directions(problem: Problem, fitted: AffineEnsemble) -> float:
 def data_rank(problem: Problem, *, most: int = 2000) -> int | None:
     """Return the number of directions of the parameters that the likelihood depends on; None for nonlinear logits.
 
-    It is the rank of the features, constant included, times K - 1 for K logits, whose common shift changes nothing. The
-    rank is counted up to `most`, through random mixtures of the features if there are more.
+    It is the rank of the features, constant included, times the number of logits; K - 1 for the K logits of a softmax,
+    whose common shift changes nothing. The rank is counted up to `most`, through random mixtures of the features if
+    there are more.
 
     >>> data_rank(Problem.create([[1.0, 2.0], [2.0, 4.0], [3.0, 6.0]], [0, 1, 1], intercept=1.0))
     2
@@ -255,7 +256,7 @@ def data_rank(problem: Problem, *, most: int = 2000) -> int | None:
     scale = np.sqrt(np.where(np.diag(gram) > 0, np.diag(gram), 1.0))
     spectrum = np.linalg.eigvalsh(gram / scale / scale[:, None])
     rank = int(np.sum(spectrum > len(spectrum) * epsilon(problem.prior.mean) * spectrum[-1]))
-    return rank * max((linear.outputs or 2) - 1, 1)
+    return rank * ((linear.outputs or 1) - problem.likelihood.shift_invariant)
 
 
 def affordable(problem: Problem) -> int:

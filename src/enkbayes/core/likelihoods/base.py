@@ -13,7 +13,7 @@ of a basis, and predictions. A likelihood overrides a derived method where it kn
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -62,6 +62,9 @@ class Likelihood:
 
     n_classes: int | None = None
     """How many classes the targets have; None where they are real numbers."""
+
+    shift_invariant: ClassVar[bool] = False
+    """Whether the same number added to all K logits changes nothing, as in a softmax."""
 
     @property
     def exact_closure(self) -> bool:

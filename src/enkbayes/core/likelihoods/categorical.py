@@ -29,6 +29,7 @@ class Categorical(Likelihood):
     [[0.5, 0.5]]
     """
 
+    shift_invariant: ClassVar[bool] = True
     wide: ClassVar[float] = 5.0
     negligible: ClassVar[float] = 1e-3
     outputs: int = field()  # without it the dataclass would take the base's None for a default
