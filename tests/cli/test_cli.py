@@ -250,7 +250,7 @@ def test_bad_training_data(cancer, tmp_path):
     assert "row 2 has no class" in fit("a.csv", "a,y\n1,no\n2,\n3,yes\n")
     assert "real numbers" in fit("a.csv", "a,y\n1,0.5\n2,0.75\n3,0.5\n")
     assert "there is only the target" in fit("a.csv", "y\nno\nyes\nno\n")
-    assert "is not there" in fit("missing.csv")
+    assert "does not exist" in fit("missing.csv")
     assert "ends in '.txt'" in fit("a.txt", good)
     assert "prior-precision is 'much'" in fit("a.csv", good, prior_precision="much")
     assert "-1" in fit("a.csv", good, prior_precision="-1")
@@ -283,7 +283,7 @@ def test_bad_models_and_data_for_predict(cancer, tmp_path):
     damaged.write_bytes(b"")
     assert "damaged" in predict(damaged, test)
     assert "does not exist" in predict(tmp_path / "none.safetensors", test)
-    assert "is not there" in predict(model, tmp_path / "none.csv")
+    assert "does not exist" in predict(model, tmp_path / "none.csv")
     assert "ends in '.xlsx'" in predict(model, test, tmp_path / "p.xlsx")
     other = tmp_path / "other.csv"
     other.write_text("age,town\n3,Bern\n")
@@ -314,7 +314,7 @@ def test_bad_data_for_evaluate(cancer, tmp_path):
     assert "row 1 has the class 'north'" in refused(
         "evaluate", model, _one_clinic(test, tmp_path), "--target", "clinic"
     )
-    assert "is not there" in refused("evaluate", model, test, "--target", "diagnosis", "--ood", tmp_path / "none.csv")
+    assert "does not exist" in refused("evaluate", model, test, "--target", "diagnosis", "--ood", tmp_path / "none.csv")
     eb.save(eb.load(model).posterior_, tmp_path / "posterior.safetensors")
     assert "without an estimator" in refused("evaluate", tmp_path / "posterior.safetensors", test, "--target", "clinic")
 
@@ -341,7 +341,7 @@ def test_subprocess_success_and_failure(iris):
     assert json.loads(done.stdout)["rows"] == 150
     failed = program("fit", "none.csv", "--target", "labels", "--out", "n.safetensors", cwd=iris)
     assert (failed.returncode, failed.stdout) == (2, "")
-    assert failed.stderr == "error: none.csv is not there; expected a .csv, .parquet or .npz file\n"
+    assert failed.stderr == "error: none.csv does not exist; expected a .csv, .parquet or .npz file\n"
 
 
 def test_help_has_an_example_for_each_command():

@@ -193,7 +193,7 @@ def test_refusals(iris, tmp_path):
     assert "there is no method 'zzz'; expected one of " in refused(iris, "--target", "labels", "--methods", "map,zzz")
     assert "there is no method 'nuts'" in refused(iris, "--target", "labels", "--reference", "nuts")
     assert "target 'z' is not in the data" in refused(iris, "--target", "z")
-    assert "is not there" in refused(tmp_path / "none.csv", "--target", "y")
+    assert "does not exist" in refused(tmp_path / "none.csv", "--target", "y")
     assert "the test size is 1.5" in refused(iris, "--target", "labels", "--methods", "map", "--test-size", 1.5)
     assert "'--repeats'" in refused(iris, "--target", "labels", "--repeats", 0)
     assert "prior_precision is -1" in refused(iris, "--target", "labels", "--methods", "map", "--prior-precision", -1)

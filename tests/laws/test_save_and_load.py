@@ -92,6 +92,14 @@ def test_a_likelihood_of_the_user(tmp_path):
     same(posterior, eb.load(tmp_path / "p.safetensors", likelihood=Tempered))
 
 
+def test_a_classifier_with_a_likelihood_of_the_user(tmp_path):
+    clf = eb.EnsembleClassifier(likelihood=OWN, particles=20, random_state=0).fit(X, SCORE > 0)
+    clf.save(tmp_path / "c.safetensors")
+    again = eb.load(tmp_path / "c.safetensors", likelihood=Tempered)
+    assert repr(again.likelihood) == repr(OWN)
+    np.testing.assert_array_equal(again.predict_proba(X), clf.predict_proba(X))
+
+
 def test_a_file_never_decides_which_code_is_imported(tmp_path):
     path = tmp_path / "p.safetensors"
     eb.save(own_posterior(), path)

@@ -34,7 +34,7 @@ def stream(path: str | Path, chunk: int = CHUNK) -> Iterator[Table]:
     if path.suffix.lower() not in _READERS:
         raise ValueError(f"{path} ends in {path.suffix!r}; expected a .csv, .parquet or .npz file")
     if not path.is_file():
-        trouble = "is a folder" if path.is_dir() else "is not there"
+        trouble = "is a folder" if path.is_dir() else "does not exist"
         raise ValueError(f"{path} {trouble}; expected a .csv, .parquet or .npz file")
     rows = 0
     for table in _READERS[path.suffix.lower()](path, chunk):
