@@ -247,7 +247,7 @@ def test_text_where_training_had_numbers_is_an_error():
     fitted = Preprocessing.fit(Table({"a": np.array([1.0, 2.0])}))
     with pytest.raises(ValueError, match="row 2 of column 'a' is 'red'; expected a number"):
         fitted.transform(Table({"a": text("1", "red")}))
-    with pytest.raises(ValueError, match="needs columns the data do not have: 'a'"):
+    with pytest.raises(ValueError, match="lack columns that the model needs: 'a'"):
         fitted.transform(Table({"b": np.ones(1)}))
 
 
@@ -329,7 +329,7 @@ def test_targets_that_are_no_classes(labels, sentence):
 def test_missing_labels_and_columns_are_named():
     with pytest.raises(ValueError, match="row 12 has no class in column 'y'"):
         class_labels(Table({"y": text("a", "?")}, start=10), "y")
-    with pytest.raises(ValueError, match="target 'z' is not in the data; its columns are 'y'"):
+    with pytest.raises(ValueError, match="target 'z' is not in the data; their columns are 'y'"):
         class_labels(Table({"y": text("a")}), "z")
 
 

@@ -200,7 +200,7 @@ def test_strict_ends_with_code_3_and_leaves_the_model(hard, tmp_path):
     result = call(*words, "--strict")
     assert result.exit_code == 3
     assert result.stderr.startswith("do not trust: ")
-    assert f"{out} is written all the same" in result.stderr
+    assert f"{out} was written nevertheless" in result.stderr
     assert eb.load(out).trust_.verdict == BAD
 
 

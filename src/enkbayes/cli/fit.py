@@ -1,4 +1,4 @@
-"""`enkbayes fit`: a file of training data in, a model out."""
+"""`enkbayes fit`: read training data, fit a classifier and write a model file."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import time
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
 import typer
 
 from enkbayes.cli.console import AsJson, Output, Quiet, text, warnings_as_notes
-from enkbayes.cli.processes import LazyFeatures, Processes, part_of, together
+from enkbayes.cli.processes import Processes, together
 from enkbayes.engine.processes import first, told
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class SamplerName(StrEnum):
-    """The samplers by the names of `EnsembleClassifier`."""
+    """The names of the samplers, as in `EnsembleClassifier`."""
 
     EQUILIBRIUM = "equilibrium"
     HOMOTOPY = "homotopy"
@@ -34,29 +34,29 @@ class SamplerName(StrEnum):
 
 def fit(
     train: Annotated[Path, typer.Argument(help="Training data: .csv, .parquet or .npz.")],
-    target: Annotated[str, typer.Option(help="The column that holds the classes.")],
-    out: Annotated[Path, typer.Option(help="The model file to write, NAME.safetensors.")],
-    sampler: Annotated[SamplerName, typer.Option(help="How the posterior is found.")] = SamplerName.EQUILIBRIUM,
-    particles: Annotated[int, typer.Option(help="Size of the ensemble.")] = 200,
+    target: Annotated[str, typer.Option(help="Name of the column with the classes.")],
+    out: Annotated[Path, typer.Option(help="Model file to write: NAME.safetensors.")],
+    sampler: Annotated[SamplerName, typer.Option(help="Algorithm for the posterior.")] = SamplerName.EQUILIBRIUM,
+    particles: Annotated[int, typer.Option(help="Number of particles in the ensemble.")] = 200,
     prior_precision: Annotated[
-        str, typer.Option(metavar="X|auto", help="Inverse prior variance of the weights; auto chooses by evidence.")
+        str, typer.Option(metavar="X|auto", help="Inverse prior variance of the weights; auto maximises the evidence.")
     ] = "1.0",
-    sweeps: Annotated[int, typer.Option(min=0, help="Sweeps of polish to the exact posterior after the fit.")] = 0,
-    seed: Annotated[int, typer.Option(min=0, help="Same seed, same model.")] = 0,
-    report: Annotated[Path | None, typer.Option(help="Write a trust report, NAME.html, with 5 more fits.")] = None,
-    strict: Annotated[bool, typer.Option("--strict", help="Exit with code 3 if the verdict is: do not trust.")] = False,
+    sweeps: Annotated[int, typer.Option(min=0, help="Polishing sweeps towards the exact posterior after the fit.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed; the same seed gives the same model.")] = 0,
+    report: Annotated[Path | None, typer.Option(help="Trust report to write: NAME.html. It takes 5 more fits.")] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit with code 3 on the verdict 'do not trust'.")] = False,
     checkpoint: Annotated[
-        Path | None, typer.Option(help="Keep the run in this file; the same command goes on from it.")
+        Path | None, typer.Option(help="File that stores the state of the run; the same command resumes from it.")
     ] = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Fit a Bayesian classifier to a table, and say how far to trust it.
+    """Fit a Bayesian classifier to a table, and report how far it can be trusted.
 
-    Numbers are standardised and missing ones imputed by the median; text becomes one feature for each category. The
-    model file remembers all of it.
+    Columns of numbers are standardised and missing numbers are replaced by the median; columns of text become one
+    feature per category. The model file stores this preprocessing.
 
-    Under torchrun (torchrun --nproc-per-node 2 -m enkbayes fit ...) each process keeps its share of the rows.
+    Under torchrun (torchrun --nproc-per-node 2 -m enkbayes fit ...) each process fits its share of the rows.
     """
     from enkbayes.estimators.classifier import EnsembleClassifier
     from enkbayes.inference.trust import BAD
@@ -79,7 +79,7 @@ def fit(
         data = data.agreed()
         with warnings_as_notes(output):
             _learn(classifier, data, processes, checkpoint)
-        trust, _ = classifier.trust_, classifier.evidence_  # both are kept in the file
+        trust, _ = classifier.trust_, classifier.evidence_  # computed now, so that the file contains both
         with told():
             if processes.leads:
                 _save(classifier, data, out, whole=processes.count == 1)
@@ -93,16 +93,16 @@ def fit(
         }
         if report is not None:
             facts["report"] = str(_write_report(report, classifier, data, f"{train.name}: {target}"))
-        _tell(output, data.preprocessing, f"enkbayes fit {train}", facts)
+        _print(output, data.preprocessing, f"enkbayes fit {train}", facts)
     if strict and trust.verdict == BAD:
         if processes.leads:
-            sys.stderr.write(f"do not trust: {trust.sentence}; {out} is written all the same\n")
+            sys.stderr.write(f"do not trust: {trust.sentence}; {out} was written nevertheless\n")
         raise typer.Exit(3)
 
 
 @dataclass(frozen=True, eq=False)
 class TrainingData:
-    """A table with classes, and the features that it makes."""
+    """A table, its classes, and the preprocessing that computes its features."""
 
     table: Table
     labels: Any
@@ -110,7 +110,7 @@ class TrainingData:
 
     @classmethod
     def load(cls, path: Path, target: str) -> TrainingData:
-        """Read a file; every process reads all of it, so that all make the same features."""
+        """Read a file. Every process reads all of it, so that all compute the same features."""
         from enkbayes.cli.tables import Preprocessing, check_classes, class_labels, read
 
         table = read(path)
@@ -119,57 +119,74 @@ class TrainingData:
         return cls(table, labels, Preprocessing.fit(table, target))
 
     def agreed(self) -> TrainingData:
-        """Return the data with the preprocessing of the first process; refuse when a process has read another table."""
+        """Return the data with the preprocessing of the first process; raise if a process has read another table."""
         rows, preprocessing = first((self.table.rows, self.preprocessing))
         with told():
             if rows != self.table.rows or preprocessing.features != self.preprocessing.features:
-                here, there = (len(made.features) for made in (self.preprocessing, preprocessing))
+                here, there = len(self.preprocessing.features), len(preprocessing.features)
                 raise ValueError(
-                    f"the table has {self.table.rows:,} rows and {here} features here, {rows:,} and {there} for "
-                    "the first process; expected the same file everywhere"
+                    f"the table has {self.table.rows:,} rows and {here} features on this process, but {rows:,} rows "
+                    f"and {there} features on the first; expected the same file on every process"
                 )
         return replace(self, preprocessing=preprocessing)
 
     def features(self, rows: slice | None = None) -> Any:
         """Return the features (n, D) of some or all rows."""
-        return self.preprocessing.transform(self.table if rows is None else part_of(self.table, rows))
+        return self.preprocessing.transform(self.table if rows is None else self.table.take(rows))
+
+
+@dataclass(frozen=True, eq=False)
+class LazyFeatures:
+    """The features (N, D) of a table, computed when rows are accessed."""
+
+    table: Table
+    preprocessing: Preprocessing
+    dtype: ClassVar[Any] = np.dtype(np.float64)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(N, D)."""
+        return self.table.rows, len(self.preprocessing.features)
+
+    def __getitem__(self, rows: slice) -> np.ndarray[Any, Any]:
+        return self.preprocessing.transform(self.table.take(rows))
 
 
 def _learn(classifier: EnsembleClassifier, data: TrainingData, processes: Processes, path: Path | None) -> None:
-    """Fit the classifier, in one process or on shares of the rows."""
+    """Fit the classifier to all rows, or to the share of this process."""
     from enkbayes.storage.checkpoint import CheckpointWriter
 
-    kept = None if path is None else CheckpointWriter(path, keep=True)  # until the model is written
+    writer = None if path is None else CheckpointWriter(path, keep=True)  # the model is written before it is removed
     if processes.count == 1:
-        classifier.fit(data.features(), data.labels, checkpoint=kept)
+        classifier.fit(data.features(), data.labels, checkpoint=writer)
         return
     tuning, rows = None, processes.share(data.table.rows)
-    if classifier.prior_precision == "auto":  # looks at all rows, so each process does the same at the same time
+    if classifier.prior_precision == "auto":  # needs all rows, so every process does the same
         tuning = first(classifier.tune(data.features(), data.labels))
     classes = np.unique(data.labels)
-    classifier.fit_shard(data.features(rows), data.labels[rows], classes=classes, tuning=tuning, checkpoint=kept)
+    classifier.fit_shard(data.features(rows), data.labels[rows], classes=classes, tuning=tuning, checkpoint=writer)
 
 
 def _save(classifier: EnsembleClassifier, data: TrainingData, out: Path, *, whole: bool) -> None:
-    """Write the model; where nobody had all rows, their fingerprint is found now."""
+    """Write the model. If no process was fitted to all rows, compute their fingerprint here."""
     from enkbayes.storage.fingerprint import fingerprint
 
     if not whole:
         classifier.fingerprint_ = fingerprint(LazyFeatures(data.table, data.preprocessing), data.labels)
-    # whether someone watched is no property of the model
+    # whether progress was shown is not a property of the model
     classifier.set_params(progress=False).save(out, preprocessing=data.preprocessing.to_json())
 
 
-def _tell(output: Output, preprocessing: Preprocessing, title: str, facts: dict[str, Any]) -> None:
+def _print(output: Output, preprocessing: Preprocessing, title: str, facts: dict[str, Any]) -> None:
     for name, reason in preprocessing.left_out:
-        output.note(f"column {name!r} {reason}; it is left out")
+        output.note(f"column {name!r} {reason}; it is not used")
     for note in preprocessing.notes:
         output.note(note)
     output.result(title, facts, _shown(facts))
 
 
 def _check_files(out: Path, report: Path | None, checkpoint: Path | None) -> None:
-    """Say before the fit what would keep its files from being written."""
+    """Raise before the fit if its files could not be written."""
     from enkbayes.storage.files import check_folder
 
     if out.suffix != ".safetensors":
@@ -181,7 +198,7 @@ def _check_files(out: Path, report: Path | None, checkpoint: Path | None) -> Non
 
 
 def _check_report(path: Path | None) -> None:
-    """Say before the fit what would keep the report from being written."""
+    """Raise before the fit if the report could not be written."""
     if path is None:
         return
     from enkbayes.evaluation.report import require_report
@@ -194,7 +211,7 @@ def _check_report(path: Path | None) -> None:
 
 
 def _write_report(path: Path, classifier: EnsembleClassifier, data: TrainingData, title: str) -> Path:
-    """Write the trust report, which looks at all rows in this process."""
+    """Write the trust report. This process computes it from all rows."""
     from enkbayes.evaluation.report import trust_page
     from enkbayes.storage.files import replacing
 
@@ -206,14 +223,14 @@ def _write_report(path: Path, classifier: EnsembleClassifier, data: TrainingData
     return path
 
 
-def _precision(words: str) -> float | str:
-    """Return the number; what `auto` means is the estimator's affair."""
-    if words == "auto":
-        return words
+def _precision(value: str) -> float | str:
+    """Return a number, or "auto" for the estimator."""
+    if value == "auto":
+        return value
     try:
-        return float(words)
+        return float(value)
     except ValueError:
-        raise ValueError(f"prior-precision is {words!r}; expected a positive number or auto") from None
+        raise ValueError(f"prior-precision is {value!r}; expected a positive number or auto") from None
 
 
 def _facts(classifier: EnsembleClassifier, preprocessing: Preprocessing, rows: int) -> dict[str, Any]:
@@ -238,9 +255,10 @@ def _facts(classifier: EnsembleClassifier, preprocessing: Preprocessing, rows: i
 
 
 def _prior(facts: dict[str, Any]) -> str:
-    """Return the prior in a few words, and how it was chosen if it was."""
-    words = f"variance {1 / facts['prior_precision']:.4g}, of intercepts {1 / facts['intercept_precision']:g}"
-    return words if facts["prior_choice"] is None else f"{words}; {facts['prior_choice']['message']}"
+    """Describe the prior and, if it was chosen, how."""
+    weights, intercepts = 1 / facts["prior_precision"], 1 / facts["intercept_precision"]
+    prior = f"variance {weights:.4g} for weights, {intercepts:g} for intercepts"
+    return prior if facts["prior_choice"] is None else f"{prior}; {facts['prior_choice']['message']}"
 
 
 def _shown(facts: dict[str, Any]) -> dict[str, str]:

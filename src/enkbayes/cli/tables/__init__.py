@@ -1,4 +1,4 @@
-"""Tables: files of columns in and out, and the features a model makes of them."""
+"""Tables: reading and writing files with columns, and the features that models compute from them."""
 
 from enkbayes.cli.tables.preprocessing import CategoryColumn, NumberColumn, Preprocessing
 from enkbayes.cli.tables.read import read, stream

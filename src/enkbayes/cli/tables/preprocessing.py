@@ -1,8 +1,8 @@
-"""From the columns of a table to features: fitted once on the training data, stored as JSON with the model.
+"""From the columns of a table to features: fitted to the training data, stored as JSON in the model file.
 
-Numbers are standardised, missing ones are replaced by the median; text becomes one 0/1 feature for each category seen
-in training, where a missing entry is a category too and an unseen one is all zeros. Columns that cannot help are left
-out: see `left_out`.
+Columns of numbers are standardised, and missing numbers are replaced by the median. Columns of text become one 0/1
+feature per category of the training data. A missing entry is a category of its own; an unseen category gives zeros
+only. Columns that cannot help are not used: see `left_out`.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ import numpy as np
 from enkbayes.cli.tables.table import Table, listed, numbers, texts
 
 MOST_CATEGORIES = 100
+"""Categories of a column that become features; rarer ones count as unseen."""
 
 
 @dataclass(frozen=True)
 class NumberColumn:
-    """A column of numbers: (x - mean) / scale, with `fill` in place of missing entries.
+    """A column of numbers: (x - mean) / scale, with `fill` for missing entries.
 
     >>> NumberColumn("age", mean=40.0, scale=10.0, fill=35.0).transform(Table({"age": np.array([60.0, np.nan])}))
     array([[ 2. ],
@@ -47,7 +48,7 @@ class NumberColumn:
         if len(wrong):
             value = x[wrong[0]]
             trouble = (
-                "missing; the model was trained without missing values"
+                "missing; the model was trained without missing values, so fill it in or remove the row"
                 if np.isnan(value)
                 else f"{value:g}, too far from the training data; expected values near {self.mean:g}"
             )
@@ -57,7 +58,7 @@ class NumberColumn:
 
 @dataclass(frozen=True)
 class CategoryColumn:
-    """A column of text: one feature for each category, 1 where the entry is that category; "" is a missing entry.
+    """A column of text: one feature per category, 1 where the entry is that category; "" is a missing entry.
 
     >>> CategoryColumn("size", ("L", "S")).transform(Table({"size": np.array(["S", "XL"], dtype=object)}))
     array([[0., 1.],
@@ -86,9 +87,11 @@ Column = NumberColumn | CategoryColumn
 class Preprocessing:
     """The features of a model, column by column.
 
-    `left_out` pairs the columns of the training data that are not used with the reason: they are constant, empty,
-    number the rows, or have a different text in nearly every row, as names and ids do. `notes` says what else a user
-    should know.
+    columns : the columns that are used
+    target : the column that is predicted
+    left_out : the other columns, each with the reason: it is constant or empty, it numbers the rows, or it has a
+        different text in nearly every row, as names and ids do
+    notes : remarks for the user
 
     Examples
     --------
@@ -109,7 +112,7 @@ class Preprocessing:
 
     @classmethod
     def fit(cls, table: Table, target: str | None = None) -> Preprocessing:
-        """Learn from the training table; `target` names the column that is predicted and so is no feature."""
+        """Fit the preprocessing to the training table; the column `target` is predicted and not a feature."""
         columns: list[Column] = []
         left_out: list[tuple[str, str]] = []
         notes: list[str] = []
@@ -134,17 +137,17 @@ class Preprocessing:
         return tuple(name for column in self.columns for name in column.features)
 
     def transform(self, table: Table) -> np.ndarray[Any, Any]:
-        """Return features (n, D) of some rows; columns that training did not use are ignored."""
+        """Return the features (n, D) of some rows; columns that were not used in training are ignored."""
         absent = [column.name for column in self.columns if column.name not in table.columns]
         if absent:
             raise ValueError(
-                f"the model needs columns the data do not have: {listed(absent)}; the data have"
+                f"the data lack columns that the model needs: {listed(absent)}; their columns are"
                 f" {listed(list(table.columns))}"
             )
         return np.concatenate([column.transform(table) for column in self.columns], axis=1)
 
     def to_json(self) -> dict[str, Any]:
-        """Return a dictionary of texts, numbers and lists only."""
+        """Return a dictionary of strings, numbers and lists, for JSON."""
         columns = [{"kind": _KIND_NAMES[type(column)], **asdict(column)} for column in self.columns]
         for column in columns:
             column.update({key: list(value) for key, value in column.items() if isinstance(value, tuple)})
@@ -157,60 +160,58 @@ class Preprocessing:
 
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> Preprocessing:
-        """Return what `to_json` described, checked; a damaged description is a ValueError."""
+        """Return the preprocessing that `to_json` described; raise a ValueError if the description is damaged."""
         try:
             columns = tuple(_column_from_json(dict(column)) for column in document["columns"])
             target = None if document["target"] is None else _text(document["target"])
             left_out = tuple((_text(name), _text(reason)) for name, reason in document["left_out"])
             notes = tuple(_text(note) for note in document["notes"])
         except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(
-                f"the model's preprocessing is damaged ({error}); expected what enkbayes fit writes, fit it again"
-            ) from None
+            raise ValueError(f"the preprocessing in the model file is damaged ({error}); fit the model again") from None
         return cls(columns, target, left_out, notes)
 
 
 def _fit_column(table: Table, name: str, notes: list[str]) -> Column | str:
-    """Return the fitted column, or the reason to leave it out."""
+    """Return the fitted column, or the reason not to use it."""
     try:
         x = _finite(table, name)
     except _NoNumber:
-        # a column of numbers with a slip in it is no column of categories: let the user see the slip
+        # a column of numbers with a typo is not a column of categories: report the typo
         if _share_of_numbers(table.column(name)) > 0.9:
             raise
         return _fit_category(table, name, notes)
-    known = x[~np.isnan(x)]
-    if len(known) == 0:
+    present = x[~np.isnan(x)]
+    if len(present) == 0:
         return "is empty"
-    if np.all(known == known[0]):
+    if np.all(present == present[0]):
         return "is constant"
-    if len(known) == len(x) > 9 and np.all(np.diff(x) == 1):
+    if len(present) == len(x) > 9 and np.all(np.diff(x) == 1):
         return "numbers the rows"
-    # relative to the largest value nothing overflows, and squares of tiny values do not vanish
-    peak = np.max(np.abs(known))
-    mean, scale, fill = (float(peak * statistic(known / peak)) for statistic in (np.mean, np.std, np.median))
+    # dividing by the largest value avoids overflow, and underflow of the squares of tiny values
+    peak = np.max(np.abs(present))
+    mean, scale, fill = (float(peak * statistic(present / peak)) for statistic in (np.mean, np.std, np.median))
     return NumberColumn(name, mean, scale, fill) if scale > np.finfo(float).tiny else "is constant"
 
 
 def _fit_category(table: Table, name: str, notes: list[str]) -> Column | str:
     counts = Counter(texts(table.column(name)).tolist())
-    known = len(counts) - ("" in counts)
-    if known > 20 and 2 * known > table.rows - counts[""]:
+    categories = len(counts) - ("" in counts)
+    if categories > 20 and 2 * categories > table.rows - counts[""]:
         return "has a different text in nearly every row, as ids and names do"
     if len(counts) == 1:
         return "is constant"
     if len(counts) > MOST_CATEGORIES:
         notes.append(
-            f"column {name!r} has {len(counts)} categories; the {MOST_CATEGORIES} most frequent are kept, the others"
-            " count as unseen"
+            f"column {name!r} has {len(counts)} categories; only the {MOST_CATEGORIES} most frequent are used, the"
+            " others count as unseen"
         )
     kept = sorted(counts, key=lambda text: (-counts[text], text))[:MOST_CATEGORIES]
     return CategoryColumn(name, tuple(sorted(kept)))
 
 
 def _share_of_numbers(values: np.ndarray[Any, Any]) -> float:
-    known = [text for text in texts(values) if text]
-    return sum(_is_number(text) for text in known) / max(len(known), 1)
+    present = [text for text in texts(values) if text]
+    return sum(_is_number(text) for text in present) / max(len(present), 1)
 
 
 def _is_number(text: str) -> bool:
@@ -222,11 +223,11 @@ def _is_number(text: str) -> bool:
 
 
 class _NoNumber(ValueError):
-    """An entry that is no number where one was expected."""
+    """An entry of a column of numbers that is not a number."""
 
 
 def _finite(table: Table, name: str) -> np.ndarray[Any, Any]:
-    """Return a column of numbers, NaN where missing; text and infinite values are errors."""
+    """Return a column of numbers, NaN where missing; raise a ValueError for text and infinite values."""
     try:
         x = numbers(table.column(name))
     except ValueError as error:
@@ -265,5 +266,5 @@ def _column_from_json(column: dict[str, Any]) -> Column:
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"{value!r} is no text")
+        raise TypeError(f"{value!r} is not a string")
     return value

@@ -1,4 +1,4 @@
-"""A table: named columns of equal length, as read from a file, and how their entries are understood."""
+"""A table: named columns of equal length, as read from a file, and how entries are parsed."""
 
 from __future__ import annotations
 
@@ -17,8 +17,11 @@ _WHOLE = re.compile(r"[+-]?\d+\.0*")
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Some rows of a file: columns of float64 or of text, the number of rows before them, and the share of the file
-    that has been read with them.
+    """Some rows of a file.
+
+    columns : name to values, float64 or text
+    start : the number of rows before them in the file
+    share : the share of the file that has been read up to their end
 
     Examples
     --------
@@ -45,14 +48,14 @@ class Table:
         return Table({name: values[rows] for name, values in self.columns.items()}, start)
 
     def column(self, name: str, what: str = "column") -> np.ndarray[Any, Any]:
-        """Return a column by name, or say which there are."""
+        """Return a column by name; if there is none, raise a ValueError that lists the columns."""
         if name not in self.columns:
-            raise ValueError(f"{what} {name!r} is not in the data; its columns are {listed(list(self.columns))}")
+            raise ValueError(f"{what} {name!r} is not in the data; their columns are {listed(list(self.columns))}")
         return self.columns[name]
 
 
 def listed(names: Sequence[str], most: int = 8) -> str:
-    """Return names for a sentence, the first few of them.
+    """Return the first few names, separated by commas, for a message.
 
     >>> listed(["a", "b"]), listed("abcdefghij", most=2)
     ("'a', 'b'", "'a', 'b' and 8 more")
@@ -62,7 +65,7 @@ def listed(names: Sequence[str], most: int = 8) -> str:
 
 
 def is_missing(text: str) -> bool:
-    """Tell whether a text stands for a missing value: empty, NA, N/A, NaN, null or ?.
+    """Return whether a text means a missing value: empty, NA, N/A, NaN, null or ?.
 
     >>> [is_missing(text) for text in ("", " NA ", "?", "0")]
     [True, True, True, False]
@@ -71,8 +74,8 @@ def is_missing(text: str) -> bool:
 
 
 def numbers(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Return a column as float64 (n,), NaN where it is missing; true and false count as 1 and 0. Raises ValueError with
-    the first entry that is no number as its only argument.
+    """Return a column as float64 (n,), NaN where it is missing; true and false count as 1 and 0. Raise a ValueError
+    whose only argument is the first entry that is not a number.
 
     >>> numbers(np.array(["1.5", "NA", "true"], dtype=object))
     array([1.5, nan, 1. ])
@@ -114,7 +117,7 @@ def _whole(word: str) -> str:
 
 
 def class_labels(table: Table, target: str) -> np.ndarray[Any, Any]:
-    """Return the classes (n,) in column `target` as text; a missing one is an error.
+    """Return the classes (n,) in column `target` as text; raise a ValueError if one is missing.
 
     >>> class_labels(Table({"y": np.array([1.0, 0.0])}), "y")
     array(['1', '0'], dtype='<U1')
@@ -129,7 +132,7 @@ def class_labels(table: Table, target: str) -> np.ndarray[Any, Any]:
 
 
 def check_classes(labels: np.ndarray[Any, Any], target: str) -> None:
-    """Refuse a target that is no class: one value only, real numbers, or as many values as rows.
+    """Raise a ValueError if the target does not hold classes: a single value, real numbers, or as many values as rows.
 
     >>> check_classes(np.array(["a", "b", "a"]), "y")
     """
@@ -141,7 +144,7 @@ def check_classes(labels: np.ndarray[Any, Any], target: str) -> None:
     except ValueError:
         real = classes[:0]
     if len(real):
-        raise ValueError(f"target {target!r} holds real numbers such as {real[0]}; expected classes, not a regression")
+        raise ValueError(f"target {target!r} contains real numbers such as {real[0]}; expected classes")
     if len(classes) == len(labels) > 2:
         raise ValueError(
             f"target {target!r} has {len(classes)} different values in as many rows; expected classes that repeat"

@@ -1,4 +1,4 @@
-"""Writing a table piece by piece, as .csv or .parquet; the file appears only when all of it is there."""
+"""Writing a table in chunks, as .csv or .parquet; the file appears when it is complete."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Append = Callable[[Columns], None]
 
 
 def check_output(path: str | Path) -> Path:
-    """Return the path if a table can be written there, or say why not, before any work is done.
+    """Return the path if a table can be written there; otherwise raise, before any work is done.
 
     >>> check_output("scores.csv").name
     'scores.csv'

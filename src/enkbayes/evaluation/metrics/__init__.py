@@ -1,5 +1,5 @@
-"""How good predicted probabilities are. proba is (n, K), or (n,): the probability of class 1; targets are class numbers
-(n,). Arrays may come from any library.
+"""Scores of predicted probabilities. proba is (n, K), or (n,) with the probability of class 1; targets (n,) are class
+numbers. Arrays of any library are accepted.
 """
 
 from enkbayes.evaluation.metrics.calibration import Reliability, ece, reliability

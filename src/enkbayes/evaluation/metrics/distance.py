@@ -1,4 +1,4 @@
-"""Confidence far from the training data, as a function of the distance to the nearest training point."""
+"""Confidence as a function of the distance to the nearest training point."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from enkbayes.evaluation.metrics.inputs import Vector, bin_count, probabilities
 
 @dataclass(frozen=True, eq=False)
 class DistanceCurve:
-    """Bins of distance: edges (B + 1,), and in each bin the count of rows, and the mean and standard deviation of their
-    confidence (B,); both are NaN in empty bins. ideal is 1 / K, the confidence of one who knows nothing.
+    """Bins of distance: edges (B + 1,), and for each bin the number of rows and the mean and standard deviation of
+    confidence (B,), which are NaN in empty bins. ideal is 1 / K, the confidence of the uniform prediction.
 
     >>> curve = confidence_by_distance([0.9, 0.7, 0.5], distance=[0.1, 0.2, 2.0], bins=2)
     >>> curve.count.tolist(), curve.mean.round(4).tolist(), curve.sd.round(4).tolist(), curve.ideal
@@ -29,12 +29,12 @@ class DistanceCurve:
 
     @property
     def distance(self) -> Vector:
-        """The middles of the bins (B,)."""
+        """The centres of the bins (B,)."""
         return np.asarray((self.edges[1:] + self.edges[:-1]) / 2)
 
 
 def nearest_distance(points: Any, train: Any) -> Vector:
-    """Return the Euclidean distance (n,) of points (n, D) to the nearest of the training points (N, D).
+    """Return the Euclidean distance (n,) from each point (n, D) to the nearest training point (N, D).
 
     >>> nearest_distance([[3.0, 4.0], [1.0, 0.0]], train=[[0.0, 0.0], [1.0, 0.0]])
     array([4.47213595, 0.        ])
@@ -53,10 +53,10 @@ def confidence_by_distance(proba: Any, distance: Any, bins: int | Any = 20) -> D
     proba : array (n, K) or (n,)
         Predictions.
     distance : array (n,)
-        Of the same rows, as `nearest_distance` returns it.
+        Distances of the same rows, as `nearest_distance` returns them.
     bins : int or array (B + 1,)
-        Number of bins of equal width between 0 and the largest distance, or their edges; rows beyond are left out. A
-        bin includes its right edge, the first also its left one.
+        Number of bins of equal width between 0 and the largest distance, or their edges; rows outside are ignored. A
+        bin includes its right edge, the first bin also its left edge.
 
     Examples
     --------
@@ -67,7 +67,7 @@ def confidence_by_distance(proba: Any, distance: Any, bins: int | Any = 20) -> D
     if distance.shape != proba.shape[:1] or len(proba) == 0 or not np.all(distance >= 0):
         raise ValueError(
             f"distance has shape {distance.shape} and proba {proba.shape}; "
-            "expected one distance, not negative and not NaN, for each row"
+            "expected one distance for each row, neither negative nor NaN"
         )
     edges = _edges(bins, float(distance.max()))
     inside = (distance >= edges[0]) & (distance <= edges[-1])
@@ -85,5 +85,5 @@ def _edges(bins: int | Any, largest: float) -> Vector:
         return np.linspace(0, largest or 1.0, bin_count(bins) + 1)
     edges = np.asarray(bins, dtype=np.float64)
     if edges.ndim != 1 or len(edges) < 2 or not np.all(np.diff(edges) > 0):
-        raise ValueError(f"bins are {bins!r}; expected a number of bins, or at least two edges that increase")
+        raise ValueError(f"bins are {bins!r}; expected a number of bins, or at least two increasing edges")
     return edges

@@ -1,4 +1,4 @@
-"""What every metric takes: proba is (n, K), or (n,): the probability of class 1; targets are class numbers (n,)."""
+"""Checks of the inputs of all metrics: proba (n, K), or (n,) with the probability of class 1, and targets (n,)."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from enkbayes.engine.arrays import to_numpy
 Vector = np.ndarray[Any, Any]
 
 TOLERANCE = 1e-3
-"""How far the sum of a row may be from one: half-precision networks reach 1e-3, logits are far beyond."""
+"""How much the sum of a row may differ from one. Networks in half precision reach 1e-3; logits differ far more."""
 
 
 def probabilities(proba: Any, what: str = "proba") -> Vector:
-    """Return proba as float64 (n, K), or say what is wrong with it; round-off below 0 or above 1 is cut off.
+    """Return proba as float64 (n, K), clipped to [0, 1]; raise a ValueError if it does not hold probabilities.
 
     >>> probabilities([0.25, 1.0]).tolist()
     [[0.75, 0.25], [0.0, 1.0]]
@@ -49,7 +49,7 @@ def probabilities(proba: Any, what: str = "proba") -> Vector:
 
 
 def labelled(proba: Any, targets: Any) -> tuple[Vector, Vector]:
-    """Return proba (n, K) and targets (n,) as integers, n >= 1, or say what is wrong with them.
+    """Return proba (n, K) and targets (n,) as integers; raise a ValueError if they do not fit or n = 0.
 
     >>> labelled([0.2], [3])
     Traceback (most recent call last):
@@ -62,7 +62,7 @@ def labelled(proba: Any, targets: Any) -> tuple[Vector, Vector]:
         )
     if d.dtype.kind not in "biuf" or not np.all(d == np.floor(d)):
         raise ValueError(
-            f"targets are such as {d[0]!s} ({d.dtype}); expected class numbers 0 to {p.shape[1] - 1} without NaN"
+            f"targets contain {d[0]!s} ({d.dtype}); expected whole class numbers 0 to {p.shape[1] - 1}, without NaN"
         )
     if d.min() < 0 or d.max() >= p.shape[1]:
         raise ValueError(
@@ -72,7 +72,7 @@ def labelled(proba: Any, targets: Any) -> tuple[Vector, Vector]:
 
 
 def bin_count(bins: int) -> int:
-    """Return the number of bins, or say that there must be one."""
+    """Return the number of bins; raise a ValueError if it is below 1."""
     if bins < 1:
         raise ValueError(f"bins is {bins}; expected at least 1")
     return int(bins)

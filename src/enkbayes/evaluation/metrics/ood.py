@@ -1,6 +1,6 @@
-"""Telling out-of-distribution data from known data.
+"""Detection of out-of-distribution data.
 
-The sign convention: out-of-distribution is the positive class, and a score is the larger the stranger a row is.
+Out-of-distribution is the positive class: a score is larger for rows that are more likely out-of-distribution.
 """
 
 from __future__ import annotations
@@ -17,11 +17,14 @@ from enkbayes.evaluation.metrics.uncertainty import confidence
 
 @dataclass(frozen=True)
 class OodScores:
-    """How well a score tells known data from out-of-distribution data, of which there are `rows` rows.
+    """How well a score detects out-of-distribution rows.
 
-    auroc: the probability that a random out-of-distribution row scores higher than a random known one (ties count
-    half; 0.5 is chance). aupr: the average precision; chance is the share of out-of-distribution rows. fpr95: the share
-    of known rows that are flagged at the threshold which flags at least 95 % of the out-of-distribution rows.
+    rows : number of out-of-distribution rows
+    auroc : probability that a random out-of-distribution row scores higher than a random in-distribution row; ties
+        count half, and chance is 0.5
+    aupr : average precision; chance is the share of out-of-distribution rows
+    fpr95 : share of in-distribution rows that are flagged at the threshold that flags at least 95 % of the
+        out-of-distribution rows
 
     >>> ood_score([0.9], [0.9])
     OodScores(rows=1, auroc=0.5, aupr=0.5, fpr95=1.0)
@@ -34,9 +37,10 @@ class OodScores:
 
 
 def ood_score(proba_in: Any, proba_out: Any) -> OodScores:
-    """Return how well lack of confidence tells out-of-distribution rows (proba_out) from known ones (proba_in).
+    """Return how well low confidence detects out-of-distribution rows.
 
-    Out-of-distribution is the positive class and the score is -confidence.
+    proba_in holds predictions for in-distribution rows, proba_out those for out-of-distribution rows. The score is
+    -confidence.
 
     Examples
     --------
@@ -46,13 +50,14 @@ def ood_score(proba_in: Any, proba_out: Any) -> OodScores:
     return ood_separation(-confidence(proba_in), -confidence(proba_out))
 
 
-def ood_separation(known: Any, strange: Any) -> OodScores:
-    """Return how well any score tells out-of-distribution rows from known ones.
+def ood_separation(inside: Any, outside: Any) -> OodScores:
+    """Return how well a score detects out-of-distribution rows.
 
     Parameters
     ----------
-    known, strange : array (n,), array (m,)
-        Scores of known and of out-of-distribution rows; larger is stranger, as are entropy and mutual information.
+    inside, outside : array (n,), array (m,)
+        Scores of in-distribution and of out-of-distribution rows, such as entropy or mutual information. Larger means
+        more likely out-of-distribution.
 
     Examples
     --------
@@ -61,13 +66,13 @@ def ood_separation(known: Any, strange: Any) -> OodScores:
     """
     from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 
-    known, strange = _scores(known, "known"), _scores(strange, "out-of-distribution")
-    positive = np.repeat([0, 1], [len(known), len(strange)])
-    score = np.concatenate([known, strange])
+    inside, outside = _scores(inside, "in-distribution"), _scores(outside, "out-of-distribution")
+    positive = np.repeat([0, 1], [len(inside), len(outside)])
+    score = np.concatenate([inside, outside])
     false_rate, true_rate, _ = roc_curve(positive, score, drop_intermediate=False)
-    reached = np.argmax(true_rate >= 0.95 - 1e-12)  # a share such as 0.95 may be rounded just below itself
+    reached = np.argmax(true_rate >= 0.95 - 1e-12)  # a share such as 0.95 may be rounded to a value just below
     return OodScores(
-        rows=len(strange),
+        rows=len(outside),
         auroc=float(roc_auc_score(positive, score)),
         aupr=float(average_precision_score(positive, score)),
         fpr95=float(false_rate[reached]),

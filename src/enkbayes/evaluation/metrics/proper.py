@@ -1,4 +1,4 @@
-"""Scores of predicted probabilities against what happened: accuracy and the proper scores."""
+"""Accuracy and proper scores of predicted probabilities."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from enkbayes.evaluation.metrics.inputs import bin_count, labelled
 
 @dataclass(frozen=True)
 class Scores:
-    """accuracy and, the smaller the better, nll (nats), brier (0 to 2) and ece (0 to 1), over `rows` rows.
+    """Accuracy, nll (nats), brier (0 to 2) and ece (0 to 1) over `rows` rows. Smaller is better except for accuracy.
 
     >>> score([0.5], [1]).accuracy  # of two equal probabilities the first counts
     0.0
@@ -29,11 +29,12 @@ class Scores:
 
 @dataclass(frozen=True)
 class BrierParts:
-    """The Brier score taken apart: brier = reliability - resolution + uncertainty + within, exactly.
+    """The decomposition of the Brier score: brier = reliability - resolution + uncertainty + within, exactly.
 
-    reliability: how far forecasts are from frequencies, smaller is better. resolution: how far frequencies in the bins
-    are from the overall one, larger is better. uncertainty: of the classes themselves, the same for all forecasts.
-    within: what the bins hide, of either sign; zero when all forecasts of a bin are equal.
+    reliability : difference between forecasts and observed frequencies; smaller is better
+    resolution : difference between the frequencies in the bins and the overall frequency; larger is better
+    uncertainty : variance of the classes themselves, the same for all forecasts
+    within : variation within the bins, of either sign; zero if all forecasts in a bin are equal
 
     >>> brier_decomposition([0.5, 0.5], [1, 0])
     BrierParts(reliability=0.0, resolution=0.0, uncertainty=0.5, within=0.0)
@@ -46,12 +47,12 @@ class BrierParts:
 
     @property
     def brier(self) -> float:
-        """The sum of the parts, which is the Brier score."""
+        """The Brier score, from the parts."""
         return self.reliability - self.resolution + self.uncertainty + self.within
 
 
 def score(proba: Any, targets: Any) -> Scores:
-    """Return all scores at once.
+    """Return accuracy, NLL, Brier score and ECE.
 
     Examples
     --------
@@ -66,7 +67,7 @@ def score(proba: Any, targets: Any) -> Scores:
 
 
 def accuracy(proba: Any, targets: Any) -> float:
-    """Return the share of rows whose most probable class is the right one.
+    """Return the share of rows whose most probable class is the true one.
 
     >>> accuracy([0.9, 0.2, 0.6], [1, 0, 0])
     0.6666666666666666
@@ -78,8 +79,8 @@ def accuracy(proba: Any, targets: Any) -> float:
 
 
 def nll(proba: Any, targets: Any) -> float:
-    """Return the mean negative log-likelihood -log p(right class), in nats; probabilities below the rounding error of
-    floating-point numbers count as that (scikit-learn's `log_loss`).
+    """Return the mean negative log-likelihood -log p(true class), in nats. Probabilities are clipped at the rounding
+    error of floating-point numbers, as in scikit-learn's `log_loss`.
 
     >>> round(nll([0.5, 0.5], [1, 0]), 4)
     0.6931
@@ -87,13 +88,13 @@ def nll(proba: Any, targets: Any) -> float:
     from sklearn.metrics import log_loss
 
     proba, targets = labelled(proba, targets)
-    proba = proba / proba.sum(axis=1, keepdims=True)  # single precision sums to one less closely than log_loss asks
+    proba = proba / proba.sum(axis=1, keepdims=True)  # log_loss allows less round-off than float32 has
     return float(log_loss(targets, proba, labels=np.arange(proba.shape[1])))
 
 
 def brier(proba: Any, targets: Any) -> float:
-    """Return the mean over rows of sum_k (p_k - [k is right])^2, between 0 and 2; for two classes this is twice the
-    square of one probability's error.
+    """Return the mean over rows of sum_k (p_k - [k is true])^2, between 0 and 2. For two classes this is twice the
+    squared error of one probability.
 
     >>> brier([1.0, 0.5], [1, 0])
     0.25
@@ -105,14 +106,13 @@ def brier(proba: Any, targets: Any) -> float:
 def brier_decomposition(proba: Any, targets: Any, bins: int = 15) -> BrierParts:
     """Return the parts of the Brier score.
 
-    For each class k the forecasts p_k are put into bins of equal width between 0 and 1, which include their right
-    edge. With n_b rows in bin b, their mean forecast f_b, the share o_b of them that are of class k, and the overall
-    share o,
+    For each class k, the forecasts p_k are put into bins of equal width between 0 and 1 that include their right edge.
+    Let bin b have n_b rows, mean forecast f_b and a share o_b of rows of class k, and let o be the overall share. Then
 
         reliability = sum_b n_b / n (f_b - o_b)^2,  resolution = sum_b n_b / n (o_b - o)^2,  uncertainty = o (1 - o),
 
-    and within = mean of (p - f_b)^2 - 2 (p - f_b) (d - o_b), the within-bin variance and covariance, d being 1 for rows
-    of class k and 0 for others. All are summed over the classes.
+    and within = mean of (p - f_b)^2 - 2 (p - f_b) (d - o_b), the within-bin variance and covariance, with d = 1 for
+    rows of class k and d = 0 for others. All are summed over the classes.
 
     Examples
     --------
@@ -123,9 +123,9 @@ def brier_decomposition(proba: Any, targets: Any, bins: int = 15) -> BrierParts:
     """
     proba, targets = labelled(proba, targets)
     inner = np.linspace(0, 1, bin_count(bins) + 1)[1:-1]
-    happened = one_hot(targets, proba)
+    truth = one_hot(targets, proba)
     parts = np.zeros(4)
-    for p, d in zip(proba.T, happened.T, strict=True):
+    for p, d in zip(proba.T, truth.T, strict=True):
         _, place, count = np.unique(np.searchsorted(inner, p, side="left"), return_inverse=True, return_counts=True)
         f, o, share = np.bincount(place, p) / count, np.bincount(place, d) / count, count / len(p)
         overall = d.mean()

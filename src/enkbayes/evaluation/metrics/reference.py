@@ -1,4 +1,4 @@
-"""How far predictions are from those of a reference posterior, such as a long HMC run."""
+"""The distance between predictions and those of a reference posterior, such as a long HMC run."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from enkbayes.evaluation.metrics.inputs import probabilities
 class PredictiveDistance:
     """Distances between two predictions (n, K), symmetric and between 0 and 1.
 
-    mean, maximum: of |p - q| over all rows and classes. total_variation: the mean over rows of half the sum of |p - q|
-    over classes, which is the largest difference that any event's probability can have. For two classes it equals mean.
+    mean, maximum : of |p - q| over all rows and classes
+    total_variation : mean over rows of half the sum of |p - q| over the classes, which is the largest difference in the
+        probability of any event; for two classes it equals `mean`
 
     >>> predictive_distance([0.5, 0.5], [0.5, 0.75])
     PredictiveDistance(mean=0.125, maximum=0.25, total_variation=0.125)
@@ -27,7 +28,7 @@ class PredictiveDistance:
 
 
 def predictive_distance(proba: Any, reference: Any) -> PredictiveDistance:
-    """Return the distance between predictions and those of a reference on the same rows, (n, K) or (n,) each.
+    """Return the distance between two predictions for the same rows, (n, K) or (n,) each.
 
     >>> predictive_distance([[0.5, 0.5, 0.0]], [[0.5, 0.25, 0.25]]).total_variation
     0.25

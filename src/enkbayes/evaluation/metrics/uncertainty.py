@@ -1,4 +1,4 @@
-"""How sure a prediction is, row by row."""
+"""The uncertainty of each prediction."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ def entropy(proba: Any) -> Vector:
 
 
 def mutual_information(sample_proba: Any) -> Vector:
-    """Return the mutual information of prediction and parameters (n,), in nats: how far the members disagree.
+    """Return the mutual information between prediction and parameters (n,), in nats: the disagreement of the members.
 
-    It is the entropy of the members' average prediction less their average entropy: the epistemic part of the total
-    uncertainty.
+    It is the entropy of the average prediction minus the average entropy of the predictions, which is the epistemic
+    part of the total uncertainty.
 
     Parameters
     ----------
     sample_proba : array (J, n, K), or (J, n)
-        Predictions of the J members of an ensemble, as `sample_proba` returns them; (J, n) holds probabilities of
+        Predictions of the J members of an ensemble, as `sample_proba` returns them; (J, n) contains probabilities of
         class 1.
 
     Examples
@@ -54,7 +54,7 @@ def mutual_information(sample_proba: Any) -> Vector:
 def logit_variance(sample_proba: Any) -> Vector:
     """Return the variance of the logits over the members of an ensemble (n,), averaged over the classes.
 
-    Logits are log p_k less their mean over k, so that a common shift of all K does not count.
+    Logits are log p_k minus their mean over k, so that a shift of all K logits has no effect.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ def logit_variance(sample_proba: Any) -> Vector:
 
 
 def _members(sample_proba: Any) -> Vector:
-    """Return predictions of members, checked: (J, n, K)."""
+    """Return the predictions of members as (J, n, K) and check them."""
     p = np.asarray(to_numpy(sample_proba), dtype=np.float64)
     if p.ndim not in (2, 3) or len(p) == 0:
         raise ValueError(

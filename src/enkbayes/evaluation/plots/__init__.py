@@ -1,7 +1,7 @@
-"""Pictures. Every function draws on the axes it is given and returns them; those that end in `_figure` return a figure.
+"""Plots. Every function draws on the given axes and returns them, except that `*_figure` functions return a figure.
 
-No window, no global setting: figures come from `require_matplotlib().Figure()` or from any other place. matplotlib is
-imported when something is drawn.
+They open no window and change no global setting. Figures may come from `require_matplotlib().Figure()` or from
+anywhere else. matplotlib is imported when something is drawn.
 """
 
 from enkbayes.evaluation.plots.calibration import ood_histogram, reliability_diagram, score_histogram

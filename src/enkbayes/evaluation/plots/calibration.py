@@ -34,7 +34,7 @@ def reliability_diagram(
     Parameters
     ----------
     ax : Axes
-        Where to draw; several methods may be drawn on the same axes.
+        Axes to draw on; several methods may share them.
     proba : array (n, K) or (n,)
         Predictions.
     targets : array (n,)

@@ -1,4 +1,4 @@
-"""Curves with bands: confidence against the distance to the data, and results against the number of particles."""
+"""Curves with bands: confidence against the distance to the data, and values against the number of particles."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
 
 
 def confidence_distance(ax: Axes, curve: DistanceCurve, *, name: str = "equilibrium", label: str | None = None) -> Axes:
-    """Draw mean confidence against the distance to the nearest training point, with a band of one standard deviation,
-    and the ideal far from all data, 1 / K, as a dashed line.
+    """Draw mean confidence against the distance to the nearest training point, with a band of one standard deviation.
+
+    A dashed line shows 1 / K, the ideal confidence far from all data.
 
     Parameters
     ----------
     ax : Axes
-        Where to draw; several methods may be drawn on the same axes.
+        Axes to draw on; several methods may share them.
     curve : DistanceCurve
-        As `metrics.confidence_by_distance` returns it. The band is cut off at 1 / K and 1, which confidence cannot
-        leave.
+        As `metrics.confidence_by_distance` returns it. The band is clipped to the range of confidence, 1 / K to 1.
     name, label : str
-        The method, which decides colour and line, and what the legend calls it (default: its name).
+        The method, which determines colour and line, and its label in the legend (default: its name).
 
     Examples
     --------
@@ -61,23 +61,23 @@ def size_sweep(
     ylabel: str = "error",
     rate: bool = False,
 ) -> Axes:
-    """Draw values against the number of particles on logarithmic axes: the median over repeats, and a band from the
+    """Draw values against the number of particles on logarithmic axes: the median over repeats, with a band from the
     10 % to the 90 % quantile.
 
     Parameters
     ----------
     ax : Axes
-        Where to draw; several methods may be drawn on the same axes.
+        Axes to draw on; several methods may share them.
     sizes : array (S,)
         Numbers of particles J.
     values : array (S, R) or (S,)
-        What was measured in R repeats with each of them; positive.
+        Positive values from R repeats with each number of particles.
     name, label : str
-        The method, which decides colour, line and marker, and what the legend calls it (default: its name).
+        The method, which determines colour, line and marker, and its label in the legend (default: its name).
     ylabel : str
-        What the values are.
+        Label of the vertical axis.
     rate : bool
-        Add the dashed line J^(-1/2) through the first median: the rate of the mean-field limit.
+        Whether to add a dashed line J^(-1/2) through the first median, the rate of the mean-field limit.
 
     Examples
     --------

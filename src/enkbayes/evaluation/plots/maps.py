@@ -1,7 +1,7 @@
-"""Predictions over the plane.
+"""Maps of predictions over two input dimensions.
 
-Colours are safe for colour-blind readers and for print: the maps run from light (no idea) to dark (certain) in
-lightness alone, classes differ in colour and in marker.
+They are readable with colour blindness and in print: maps use lightness only, from light (uncertain) to dark
+(certain), and classes differ in both colour and marker.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Predict = Callable[[Vector], Any]
-"""Inputs (n, 2) -> probabilities (n, K), or of class 1, (n,)."""
+"""A function from inputs (n, 2) to probabilities (n, K), or to those of class 1, (n,)."""
 
-# blue from light to dark; the other colours of the Okabe-Ito set stand out on every shade of it
+# blue from light to dark; the other colours of the Okabe-Ito set contrast with every shade of it
 SHADES = ("#f7fbff", "#d6e6f4", "#abd0e6", "#6aaed6", "#3787c0", "#105ba4", "#08306b")
 CLASS_COLOURS = ("#E69F00", "#FFFFFF", "#D55E00", "#F0E442", "#CC79A7", "#009E73", "#000000")
 MARKERS = ("o", "^", "s", "D", "v", "P", "X")
@@ -63,7 +63,7 @@ def confidence_map(ax: Axes, proba: Any, edges: Vector) -> Axes:
     Parameters
     ----------
     ax : Axes
-        Where to draw. `ax.figure.colorbar(ax.collections[0], ax=ax)` adds the scale.
+        Axes to draw on. `ax.figure.colorbar(ax.collections[0], ax=ax)` adds the scale.
     proba : array (n * n, K) or (n * n,)
         Probabilities, or those of class 1, at the points of `grid`.
     edges : array (4,)
@@ -82,16 +82,16 @@ def confidence_map(ax: Axes, proba: Any, edges: Vector) -> Axes:
     p = probabilities(proba)
     n, lowest = round(len(p) ** 0.5), 1 / p.shape[1]
     if n * n != len(p):
-        raise ValueError(f"proba has {len(p)} rows; expected those of a square grid")
+        raise ValueError(f"proba has {len(p)} rows; expected a square number, the points of a square grid")
     x, y = np.linspace(edges[0], edges[1], n), np.linspace(edges[2], edges[3], n)
     shades = LinearSegmentedColormap.from_list("confidence", SHADES)
-    top = np.clip(np.max(p, axis=1), lowest, 1).reshape(n, n)  # a row may sum to a little less than one
+    top = np.clip(np.max(p, axis=1), lowest, 1).reshape(n, n)  # rows may sum to slightly less than one
     ax.contourf(x, y, top, levels=np.linspace(lowest, 1, 11), cmap=shades, vmin=lowest, vmax=1)
     for k in range(1 if p.shape[1] == 2 else 0, p.shape[1]):
         lead = (p[:, k] - np.max(np.delete(p, k, axis=1), axis=1)).reshape(n, n)
         if lead.min() < 0 < lead.max():
             line = ax.contour(x, y, lead, levels=[0.0], colors=[INK], linewidths=1.6)
-            line.set_path_effects([withStroke(linewidth=2.6, foreground=SHADES[0])])  # dark on dark is not seen
+            line.set_path_effects([withStroke(linewidth=2.6, foreground=SHADES[0])])  # visible on dark areas
     ax.set_xlim(edges[0], edges[1])
     ax.set_ylim(edges[2], edges[3])
     ax.set_aspect("equal")
@@ -99,7 +99,7 @@ def confidence_map(ax: Axes, proba: Any, edges: Vector) -> Axes:
 
 
 def classes_scatter(ax: Axes, points: Any, labels: Any, size: float = 26) -> Axes:
-    """Draw points (n, 2), each class with its own colour and marker; labels are class numbers (n,).
+    """Draw points (n, 2) with class numbers `labels` (n,); each class has its own colour and marker.
 
     >>> ax = require_matplotlib().Figure().subplots()
     >>> len(classes_scatter(ax, np.eye(2), np.array([0, 1])).collections)
@@ -135,21 +135,21 @@ def frame(ax: Axes, edges: Vector) -> Axes:
 
 
 def data_map(ax: Axes, predict: Predict, points: Any, labels: Any, *, zoom: float = 1.0, resolution: int = 200) -> Axes:
-    """Draw the confidence map around the data, its decision boundary and the data; zoomed out, a frame shows where the
-    map at zoom 1 ends.
+    """Draw a confidence map around the data, the decision boundary and the data. If zoom > 1, a frame marks the area of
+    the map at zoom 1.
 
     Parameters
     ----------
     ax : Axes
-        Where to draw.
+        Axes to draw on.
     predict : callable
-        Inputs (n, 2) to probabilities (n, K), or of class 1, (n,).
+        Function from inputs (n, 2) to probabilities (n, K), or to those of class 1, (n,).
     points, labels : array (n, 2), array (n,)
         The training data; labels are class numbers.
     zoom : float
-        How many times as far as the data the map reaches.
+        Size of the map relative to the extent of the data.
     resolution : int
-        Points of the grid along each side.
+        Grid points along each side.
 
     Examples
     --------
@@ -165,16 +165,16 @@ def data_map(ax: Axes, predict: Predict, points: Any, labels: Any, *, zoom: floa
 
 
 def confidence_figure(methods: Mapping[str, Predict], points: Any, labels: Any, zoom: float) -> Figure:
-    """Return a figure with a column of maps for each method: near the data above, `zoom` times as far below.
+    """Return a figure with a column of maps for each method: near the data above, zoomed out `zoom` times below.
 
     Parameters
     ----------
     methods : mapping
-        Name to function of inputs (n, 2) that returns probabilities (n, K), or of class 1, (n,).
+        Names to functions from inputs (n, 2) to probabilities (n, K), or to those of class 1, (n,).
     points, labels : array (n, 2), array (n,)
         The training data.
     zoom : float
-        How much farther the lower maps reach.
+        How many times larger the area of the lower maps is in each direction.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Marginal posteriors of single parameters, beside a reference."""
+"""Marginal densities of single parameters."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def marginal_posterior(
     name: str = "equilibrium",
     label: str | None = None,
 ) -> Axes:
-    """Draw the density of one parameter: that of N(mean, cov) where the particles are its draws, otherwise a kernel
-    estimate from them.
+    """Draw the marginal density of one parameter: that of N(mean, cov) for a Gaussian posterior, otherwise a kernel
+    density estimate from the particles.
 
     Examples
     --------
@@ -52,8 +52,8 @@ def marginal_draws(
     weights: Any = None,
     filled: bool = False,
 ) -> Axes:
-    """Draw a kernel estimate of the density of draws (n,) of one parameter, with weights (n,) if they have any; a
-    reference is drawn filled.
+    """Draw a kernel density estimate from draws (n,) of one parameter, with optional weights (n,). `filled` fills the
+    area below the curve, for a reference.
 
     Examples
     --------
@@ -68,7 +68,7 @@ def marginal_draws(
 
     draws = np.asarray(to_numpy(draws), dtype=np.float64)
     if draws.ndim != 1 or len(draws) < 2 or not np.ptp(draws) > 0:
-        raise ValueError(f"draws have shape {draws.shape}; expected (n,), at least two of them different and none NaN")
+        raise ValueError(f"draws have shape {draws.shape}; expected (n,) with at least two different values and no NaN")
     estimate = gaussian_kde(draws, weights=None if weights is None else to_numpy(weights))
     width = 4 * float(estimate.covariance[0, 0]) ** 0.5
     x = np.linspace(draws.min() - width, draws.max() + width, 401)
@@ -81,6 +81,6 @@ def marginal_draws(
 def _density(ax: Axes, x: Vector, density: Vector, name: str, label: str | None) -> Axes:
     how = look(name)
     ax.plot(x, density, color=how.colour, linestyle=how.line, label=label or name)
-    ax.set_ylim(0, None, auto=True)  # a taller curve may follow
+    ax.set_ylim(0, None, auto=True)  # auto: a taller curve may follow
     ax.set_ylabel("density")
     return tidy(ax)

@@ -1,4 +1,4 @@
-"""How a run settles."""
+"""The convergence of a run."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """What a run went through, (T,) each: steps, residual (natural-gradient norm, NaN where the sampler does not know
-    it) and spread, the trace of the ensemble's covariance P.
+    """The course of a run, (T,) each: steps, residual (natural-gradient norm, NaN if the sampler does not compute it)
+    and spread, the trace of the ensemble's covariance P.
 
     Examples
     --------
@@ -38,15 +38,15 @@ class Trace:
 
     @classmethod
     def of(cls, states: Iterable[State], problem: Problem | None = None) -> Trace:
-        """Return the trace of the states of a run, as `iterate` yields them and `run` passes them to its callback.
+        """Return the trace from the states of a run, as `iterate` yields them and `run` passes them to its callback.
 
-        With the problem, residuals that the sampler does not know are computed from the particles' own averages: one
-        pass over the data for each of them.
+        If the problem is given, residuals that the sampler does not compute are computed here from averages over the
+        particles, at the cost of one pass over the data each.
         """
         rows = [(s.steps, _residual(s, problem), float(np.sum(to_numpy(s.ensemble.variances)))) for s in states]
         steps, residual, spread = np.asarray(rows, dtype=np.float64).reshape(-1, 3).T
         if len(steps) == 0:
-            raise ValueError("there are no states; pass those of eb.iterate, each of which is there only once")
+            raise ValueError("there are no states; pass those of eb.iterate, which can be read only once")
         return cls(steps.astype(int), residual, spread)
 
 
@@ -63,15 +63,16 @@ def residual_trace(ax: Axes, trace: Trace, *, name: str = "equilibrium", label: 
     ('log', True)
     """
     ax.set_yscale("log")
-    known = np.isfinite(trace.residual)
-    _curve(ax, trace.steps[known], trace.residual[known], name, label or name)
+    finite = np.isfinite(trace.residual)
+    _curve(ax, trace.steps[finite], trace.residual[finite], name, label or name)
     ax.set(xlabel="steps", ylabel="residual (natural-gradient norm)")
     return tidy(ax)
 
 
 def spread_trace(ax: Axes, trace: Trace, *, name: str = "equilibrium", label: str | None = None) -> Axes:
-    """Draw the spread of the ensemble, the trace of P, against the steps of a run; the axis is logarithmic when
-    it spans a factor of more than 30.
+    """Draw the spread of the ensemble, the trace of P, against the steps of a run.
+
+    The axis is logarithmic if the values span a factor of more than 30.
 
     Examples
     --------
@@ -90,7 +91,7 @@ def spread_trace(ax: Axes, trace: Trace, *, name: str = "equilibrium", label: st
 def convergence_trace(ax: Axes, trace: Trace, *, name: str = "equilibrium") -> Axes:
     """Draw residual (left axis, solid) and trace of P (right axis, dashed) of one run against its steps.
 
-    A run without residuals, as homotopies are, has the trace of P alone, on the left.
+    A run without residuals, such as a homotopy, shows only the trace of P, on the left axis.
 
     Examples
     --------
@@ -124,10 +125,10 @@ def _curve(ax: Axes, x: Vector, y: Vector, name: str, label: str) -> None:
     how = look(name)
     marker = how.marker if len(x) <= 40 else ""
     ax.plot(x, y, color=how.colour, linestyle=how.line, marker=marker, markersize=5, label=label)
-    ax.xaxis.set_major_locator(MaxNLocator(integer=True))  # there are no half steps
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))  # steps are whole numbers
 
 
 def _scale(lines: Iterable[Line2D]) -> str:
-    """Return "log" when the curves span a wide range, where a linear axis would show only its upper end."""
+    """Return "log" if the curves span a wide range, of which a linear axis would show only the upper end."""
     y = np.concatenate([np.asarray(line.get_ydata()) for line in lines])
     return "log" if y.min() > 0 and y.max() > 30 * y.min() else "linear"

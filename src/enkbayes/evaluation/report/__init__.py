@@ -1,4 +1,4 @@
-"""Reports: self-contained HTML pages, readable in light and dark, on a phone and by a screen reader."""
+"""Reports: self-contained HTML pages for light and dark mode, phones and screen readers."""
 
 from enkbayes.evaluation.report.page import Picture, picture, render, require_report
 from enkbayes.evaluation.report.trust import trust_page

@@ -1,4 +1,4 @@
-"""The pictures of a trust report."""
+"""The pictures of the trust report."""
 
 from __future__ import annotations
 

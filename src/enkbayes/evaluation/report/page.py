@@ -1,4 +1,4 @@
-"""One page: templates, and pictures that are part of the file."""
+"""Rendering: templates, and pictures embedded in the page."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Picture:
-    """An SVG as a data address, and what it shows in words."""
+    """An SVG as a data URL, and its description for screen readers."""
 
     source: str
     alt: str
 
 
 def require_report() -> Any:
-    """Return jinja2, or say in one sentence what a report needs."""
+    """Return jinja2; raise an ImportError with the remedy if a library for reports is missing."""
     try:
         import jinja2
 
         require_matplotlib()
     except ImportError:
         raise ImportError(
-            "a report needs matplotlib and jinja2; install them with pip install 'enkbayes[plots]'"
+            "reports require matplotlib and jinja2; install them with pip install 'enkbayes[plots]'"
         ) from None
     return jinja2
 
 
 def picture(figure: Figure, alt: str) -> Picture:
-    """Return a figure as part of the page; its background is the page's.
+    """Return a figure for embedding in a page, with transparent background.
 
     >>> figure = require_matplotlib().Figure(figsize=(1, 1))
     >>> picture(figure, "nothing").source.startswith("data:image/svg+xml;base64,")
@@ -44,13 +44,13 @@ def picture(figure: Figure, alt: str) -> Picture:
     from matplotlib import rc_context
 
     file = io.BytesIO()
-    with rc_context({"svg.hashsalt": "enkbayes"}):  # the same figure, the same file
+    with rc_context({"svg.hashsalt": "enkbayes"}):  # equal figures give equal files
         figure.savefig(file, format="svg", transparent=True, metadata={"Date": None})
     return Picture("data:image/svg+xml;base64," + base64.b64encode(file.getvalue()).decode(), alt)
 
 
 def render(template: str, **values: Any) -> str:
-    """Return the page that a template of this package makes; every value is escaped."""
+    """Render a template of this package; every value is escaped."""
     jinja2 = require_report()
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("enkbayes.evaluation.report"),
