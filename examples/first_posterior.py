@@ -1,4 +1,4 @@
-"""The paper's toy problem: every sampler on the same posterior, one table, one picture.
+"""The toy problem of the paper: every sampler on the same posterior, with a table and a figure.
 
 python examples/first_posterior.py [--out DIR]
 """
@@ -26,7 +26,7 @@ SAMPLERS = {
 
 
 def toy_problem(seed: int = 0) -> eb.Problem:
-    """D = 20, N = 300, theta_ref and features standard normal, prior N(0, I)."""
+    """Return the problem: D = 20, N = 300, theta_ref and features standard normal, prior N(0, I)."""
     rng = np.random.default_rng(seed)
     theta_ref, features = rng.standard_normal(20), rng.standard_normal((300, 20))
     labels = rng.random(300) < 1 / (1 + np.exp(-features @ theta_ref))
@@ -34,10 +34,13 @@ def toy_problem(seed: int = 0) -> eb.Problem:
 
 
 def draw(problem: eb.Problem) -> Figure:
-    """Return the residual of the particles' own averages after every step, of two samplers."""
+    """Draw the residual of two samplers after every step, computed from averages over the particles."""
     figure = Figure(figsize=(7, 4), layout="constrained")
     ax = figure.subplots()
-    drawn = {"Equilibrium": ("equilibrium", ""), "Algorithm 2, ds = .1": ("trotter", ": ends at its splitting bias")}
+    drawn = {
+        "Equilibrium": ("equilibrium", ""),
+        "Algorithm 2, ds = .1": ("trotter", ": limited by its splitting error"),
+    }
     for sampler, (name, remark) in drawn.items():
         states = eb.iterate(problem, SAMPLERS[sampler], particles=100)
         plots.residual_trace(ax, plots.Trace.of(states, problem), name=name, label=sampler + remark)
@@ -47,14 +50,14 @@ def draw(problem: eb.Problem) -> Figure:
 
 
 def main() -> None:
-    """Print the table, draw the picture, say where it is."""
+    """Print the table and draw the figure."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("demo"))
     out = parser.parse_args().out
     out.mkdir(parents=True, exist_ok=True)
     problem = toy_problem()
     limit = eb.run(problem, eb.MeanField(tol=1e-9))
-    table = Table(title="The paper's toy problem: D = 20, N = 300, J = 100, prior N(0, I)")
+    table = Table(title="The toy problem of the paper: D = 20, N = 300, J = 100, prior N(0, I)")
     for heading in ("sampler", "steps", "ms", "mean error (sd)", "variance ratio"):
         table.add_column(heading, justify="left" if heading == "sampler" else "right")
     for name, sampler in SAMPLERS.items():
@@ -66,9 +69,9 @@ def main() -> None:
             name, str(posterior.info.steps), f"{1e3 * posterior.info.seconds:.0f}", f"{error:.4f}", f"{ratio:.4f}"
         )
     Console().print(table)
-    picture = out / "first_posterior.png"
-    draw(problem).savefig(picture, dpi=150)
-    Console().print(f"picture: {picture.resolve()}")
+    path = out / "first_posterior.png"
+    draw(problem).savefig(path, dpi=150)
+    Console().print(f"figure: {path.resolve()}")
 
 
 if __name__ == "__main__":

@@ -1,16 +1,16 @@
-"""Every kind of figure in enkbayes.evaluation.plots, drawn from real fits into a folder, and one page with all of them.
+"""Draw every kind of figure in enkbayes.evaluation.plots from real fits, and one page with all of them.
 
     python examples/gallery.py --out gallery
 
-Two moons and four blobs: 40 random ReLU features. Breast cancer: logistic regression on 150 rows. Digits: softmax
-regression on 20 principal components of 0 to 7; 8 and 9 are out of distribution. Needs the extra `plots`; about a
-minute.
+Two moons and four blobs use 40 random ReLU features. Breast cancer is logistic regression on 150 rows. Digits is
+softmax regression on 20 principal components of the digits 0 to 7; 8 and 9 are out-of-distribution. The script requires
+the extra `plots` and takes about a minute.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -35,7 +35,7 @@ Array = np.ndarray
 
 @dataclass(frozen=True)
 class Size:
-    """How much work goes into the pictures."""
+    """How much work goes into the figures."""
 
     resolution: int = 200
     digits: int = 700
@@ -48,7 +48,7 @@ SMALL = Size(resolution=40, digits=100, repeats=2, particles=(50, 100), trotter_
 
 
 class Plane:
-    """Points of the plane, and two fits of 40 random ReLU features of them: a point estimate and a posterior."""
+    """Points in 2-D, and two fits to 40 random ReLU features of them: a point estimate and a posterior."""
 
     def __init__(self, points: Array, labels: Array, sampler: Sampler) -> None:
         self.points, self.labels = points, labels
@@ -63,17 +63,17 @@ class Plane:
         return np.maximum(points @ self.weights + self.bias, 0) / 2
 
     def mle(self, points: Array) -> Array:
-        """Return the point estimate's probabilities (n, K)."""
+        """Return the probabilities (n, K) of the point estimate."""
         return self.point.predict_proba(self.features(points))
 
     def bayes(self, points: Array) -> Array:
-        """Return the posterior's probabilities (n, K)."""
+        """Return the probabilities (n, K) of the posterior."""
         return self.posterior.predict_proba(self.features(points))
 
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """A problem, test rows with their labels, and what point estimate and posterior predict for them."""
+    """A problem, test rows with labels, the predictions of a point estimate for them, and a posterior."""
 
     problem: eb.Problem
     test: Array
@@ -90,25 +90,25 @@ class Table:
 
     @property
     def proba(self) -> Array:
-        """What the posterior predicts for the test rows."""
+        """The predictions of the posterior for the test rows."""
         return self.posterior.predict_proba(self.test)
 
 
 @cache
 def moons() -> Plane:
-    """Return the fit of two half circles."""
+    """Return the fit to two half circles."""
     return Plane(*make_moons(100, noise=0.2, random_state=0), eb.MeanField())
 
 
 @cache
 def blobs() -> Plane:
-    """Return the fit of four clusters."""
+    """Return the fit to four clusters."""
     return Plane(*make_blobs(120, centers=4, cluster_std=1.2, center_box=(-6, 6), random_state=3), eb.Homotopy())
 
 
 @cache
 def cancer() -> Table:
-    """Return the fit of 150 rows of breast cancer; the others are test rows."""
+    """Return the fit to 150 rows of the breast cancer data; the others are test rows."""
     train, test, d, labels = train_test_split(*load_breast_cancer(return_X_y=True), train_size=150, random_state=0)
     scale = StandardScaler().fit(train)
     return Table.fit(scale.transform(train), scale.transform(test), d, labels, eb.Equilibrium())
@@ -116,13 +116,13 @@ def cancer() -> Table:
 
 @cache
 def digits(rows: int) -> tuple[Table, Array]:
-    """Return the fit of some of the digits 0 to 7, and the features of 8 and 9."""
+    """Return the fit to some of the digits 0 to 7, and the features of the digits 8 and 9."""
     features, labels = load_digits(return_X_y=True)
-    known = labels < 8
-    train, test, d, e = train_test_split(features[known], labels[known], train_size=rows, random_state=0)
+    inside = labels < 8
+    train, test, d, e = train_test_split(features[inside], labels[inside], train_size=rows, random_state=0)
     reduce = make_pipeline(PCA(20, random_state=0), StandardScaler()).fit(train)
     table = Table.fit(reduce.transform(train), reduce.transform(test), d, e, eb.Equilibrium())
-    return table, reduce.transform(features[~known])
+    return table, reduce.transform(features[~inside])
 
 
 def map_panel(ax: Axes, size: Size, fit: Callable[[], Plane], zoom: float) -> None:
@@ -145,14 +145,14 @@ def distance_panel(ax: Axes, size: Size) -> None:
 
 
 def histogram_panel(ax: Axes, size: Size) -> None:
-    """Draw the confidence in digits that were learnt, and in others."""
-    table, strange = digits(size.digits)
-    plots.ood_histogram(ax, table.proba, table.posterior.predict_proba(strange))
+    """Draw the confidence on digits of the training classes and on other digits."""
+    table, outside = digits(size.digits)
+    plots.ood_histogram(ax, table.proba, table.posterior.predict_proba(outside))
     ax.legend(fontsize=8, loc="upper left")
 
 
 def reliability_panel(ax: Axes, size: Size, fit: Callable[[int], Table], legend: str) -> None:
-    """Draw how far confidence is deserved."""
+    """Draw accuracy against confidence."""
     table = fit(size.digits)
     plots.reliability_diagram(ax, table.point, table.labels, name="mle", bins=10)
     plots.reliability_diagram(ax, table.proba, table.labels, bins=10)
@@ -160,12 +160,12 @@ def reliability_panel(ax: Axes, size: Size, fit: Callable[[int], Table], legend:
 
 
 def convergence_panel(ax: Axes, size: Size) -> None:
-    """Draw how the default sampler settles."""
+    """Draw the convergence of the default sampler."""
     plots.convergence_trace(ax, plots.Trace.of(eb.iterate(cancer().problem)))
 
 
 def residual_panel(ax: Axes, size: Size) -> None:
-    """Draw how three samplers settle."""
+    """Draw the residuals of three samplers."""
     problem = cancer().problem
     trotter = eb.TrotterSampler(ds=0.05, max_steps=size.trotter_steps)
     for name, sampler in {"equilibrium": eb.Equilibrium(), "mean-field": eb.MeanField(), "trotter": trotter}.items():
@@ -175,7 +175,7 @@ def residual_panel(ax: Axes, size: Size) -> None:
 
 
 def marginal_panel(ax: Axes, size: Size) -> None:
-    """Draw the density of one weight, beside that of importance-weighted draws."""
+    """Draw the marginal density of one weight, compared with importance-weighted draws."""
     problem = cancer().problem
     limit, names = eb.run(problem, eb.MeanField()), load_breast_cancer().feature_names
     theta = limit.distribution.sample(4000, rng=np.random.default_rng(0))
@@ -191,7 +191,7 @@ def marginal_panel(ax: Axes, size: Size) -> None:
 
 
 def sweep_panel(ax: Axes, size: Size) -> None:
-    """Draw how far the mean of J particles is from that of infinitely many."""
+    """Draw the distance between predictions of J particles and of infinitely many."""
     for name, sampler in {"homotopy": eb.Homotopy(), "equilibrium": eb.Equilibrium()}.items():
         gaps = sweep(sampler, size)
         plots.size_sweep(ax, size.particles, gaps, name=name, ylabel="predictive distance", rate=name == "equilibrium")
@@ -200,7 +200,7 @@ def sweep_panel(ax: Axes, size: Size) -> None:
 
 @cache
 def sweep(sampler: Sampler, size: Size) -> list[list[float]]:
-    """Return the distance of predictions of J particles from those of infinitely many, for every J and seed."""
+    """Return the distance between predictions of J particles and of infinitely many, for every J and seed."""
     table = cancer()
     limit = eb.run(table.problem, eb.MeanField()).predict_proba(table.test)
 
@@ -220,7 +220,8 @@ def looks_panel(ax: Axes, size: Size) -> None:
     ax.set_axis_off()
 
 
-PANELS = {
+Panel = Callable[[Axes, Size], None]
+PANELS: dict[str, Panel] = {
     "confidence map": partial(map_panel, fit=moons, zoom=1.0),
     "zoomed-out map": partial(map_panel, fit=moons, zoom=10.0),
     "map of four classes": partial(map_panel, fit=blobs, zoom=1.0),
@@ -237,46 +238,50 @@ PANELS = {
 
 
 def file_name(title: str) -> str:
-    """Return where a panel goes."""
+    """Return the name of the file for a panel."""
     return title.replace(",", "").replace(" ", "_") + ".png"
 
 
-def draw(title: str, size: Size) -> Figure:
-    """Return one panel as a figure of its own."""
+def draw(panel: Panel, size: Size) -> Figure:
+    """Return one panel as a separate figure."""
     figure = Figure(figsize=(5.6, 4.2), layout="constrained")
-    PANELS[title](figure.subplots(), size)
+    panel(figure.subplots(), size)
     return figure
 
 
-def page(size: Size) -> Figure:
-    """Return all panels in one figure."""
-    figure = Figure(figsize=(15, 16), layout="constrained")
-    for ax, (title, panel) in zip(figure.subplots(4, 3).ravel(), PANELS.items(), strict=True):
+def page(size: Size, panels: Mapping[str, Panel] = PANELS) -> Figure:
+    """Return all panels in one figure, three in a row."""
+    rows = -(-len(panels) // 3)
+    figure = Figure(figsize=(15, 4 * rows), layout="constrained")
+    axes = figure.subplots(rows, 3, squeeze=False).ravel()
+    for ax, (title, panel) in zip(axes, panels.items(), strict=False):
         panel(ax, size)
         ax.set_title(title, fontweight="bold")
+    for ax in axes[len(panels) :]:
+        ax.set_axis_off()
     return figure
 
 
 def save_small(figure: Figure, path: Path) -> None:
-    """Save with five bits a channel: nobody sees the difference, and the file is a third smaller."""
+    """Save with five bits per channel: the difference is invisible, and the file is a third smaller."""
     figure.savefig(path, dpi=72)
     with Image.open(path) as picture:
         coarse = picture.convert("RGB").point(lambda value: (value & 0xF8) | (value >> 5))
     coarse.save(path, optimize=True)
 
 
-def main() -> None:
-    """Draw, and say where."""
+def main(arguments: Sequence[str] | None = None, panels: Mapping[str, Panel] = PANELS) -> None:
+    """Draw the panels into the folder given on the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, default=Path("gallery"), help="folder of the pictures")
-    parser.add_argument("--small", action="store_true", help="coarse maps and few repeats, for a quick look")
-    options = parser.parse_args()
+    parser.add_argument("--out", type=Path, default=Path("gallery"), help="folder for the figures")
+    parser.add_argument("--small", action="store_true", help="coarse maps and few repeats, for a quick check")
+    options = parser.parse_args(arguments)
     size = SMALL if options.small else Size()
     options.out.mkdir(parents=True, exist_ok=True)
-    for title in PANELS:
-        draw(title, size).savefig(options.out / file_name(title), dpi=150)
-    save_small(page(size), options.out / "gallery.png")
-    print(f"{len(PANELS) + 1} pictures in {options.out.resolve()}")
+    for title, panel in panels.items():
+        draw(panel, size).savefig(options.out / file_name(title), dpi=150)
+    save_small(page(size, panels), options.out / "gallery.png")
+    print(f"{len(panels) + 1} figures in {options.out.resolve()}")
 
 
 if __name__ == "__main__":

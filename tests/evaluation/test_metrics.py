@@ -144,23 +144,23 @@ def test_a_class_that_does_not_occur_is_no_trouble():
 
 def test_ood_signs_ties_and_thresholds():
     rng = np.random.default_rng(1)
-    known, strange = rng.uniform(0.8, 1, 500), rng.uniform(0.5, 0.9, 300)
-    scores = metrics.ood_score(known, strange)
+    inside, outside = rng.uniform(0.8, 1, 500), rng.uniform(0.5, 0.9, 300)
+    scores = metrics.ood_score(inside, outside)
     labels = np.repeat([0, 1], [500, 300])
-    assert scores.auroc == pytest.approx(roc_auc_score(labels, 1 - np.concatenate([known, strange])))
-    threshold = np.sort(1 - strange)[300 - int(0.95 * 300)]
-    assert scores.fpr95 == pytest.approx(np.mean(1 - known >= threshold))
-    assert metrics.ood_score(strange, known).auroc == pytest.approx(1 - scores.auroc)
+    assert scores.auroc == pytest.approx(roc_auc_score(labels, 1 - np.concatenate([inside, outside])))
+    threshold = np.sort(1 - outside)[300 - int(0.95 * 300)]
+    assert scores.fpr95 == pytest.approx(np.mean(1 - inside >= threshold))
+    assert metrics.ood_score(outside, inside).auroc == pytest.approx(1 - scores.auroc)
     same = metrics.ood_score(np.full(7, 0.9), np.full(9, 0.9))
     assert (same.auroc, same.fpr95, same.rows) == (0.5, 1.0, 9)
     assert same.aupr == pytest.approx(9 / 16)  # chance: the share of out-of-distribution rows
-    assert scores.aupr == pytest.approx(average_precision_score(labels, 1 - np.concatenate([known, strange])))
+    assert scores.aupr == pytest.approx(average_precision_score(labels, 1 - np.concatenate([inside, outside])))
 
 
-def test_any_score_separates_and_larger_is_stranger():
+def test_any_score_separates_and_larger_means_out_of_distribution():
     scores = metrics.ood_separation([0.1, 0.2, 0.3], [0.25, 0.4])
     assert scores.auroc == pytest.approx(5 / 6)  # one of six pairs is the wrong way round
-    assert scores.fpr95 == pytest.approx(1 / 3)  # all strange rows score .25 or more, as does one of three known ones
+    assert scores.fpr95 == pytest.approx(1 / 3)  # outside rows score .25 or more, as does one of three inside
     assert scores.aupr == pytest.approx(0.5 * 1 + 0.5 * 2 / 3)
 
 
@@ -218,11 +218,11 @@ WRONG = {
     "sample_proba has shape (4,)": lambda: metrics.mutual_information(np.full(4, 0.5)),
     "sample_proba has 3 rows that do not sum to one": lambda: metrics.mutual_information(np.full((3, 1, 3), 0.5)),
     "0 out-of-distribution rows": lambda: metrics.ood_score([0.5], []),
-    "known scores contain NaN": lambda: metrics.ood_separation([np.nan], [1.0]),
-    "known scores have shape (1, 1)": lambda: metrics.ood_separation([[1.0]], [1.0]),
+    "in-distribution scores contain NaN": lambda: metrics.ood_separation([np.nan], [1.0]),
+    "in-distribution scores have shape (1, 1)": lambda: metrics.ood_separation([[1.0]], [1.0]),
     "bins is 0": lambda: metrics.ece([0.5], [1], bins=0),
-    "at least two edges": lambda: metrics.confidence_by_distance([0.5], [1.0], bins=[1.0, 0.0]),
-    "one distance, not negative": lambda: metrics.confidence_by_distance([0.5], [-1.0]),
+    "at least two increasing edges": lambda: metrics.confidence_by_distance([0.5], [1.0], bins=[1.0, 0.0]),
+    "one distance for each row, neither negative": lambda: metrics.confidence_by_distance([0.5], [-1.0]),
     "reference (3, 2)": lambda: metrics.predictive_distance([0.5], [0.5, 0.5, 0.5]),
     "reference has values from": lambda: metrics.predictive_distance([0.5], [1.5]),
 }

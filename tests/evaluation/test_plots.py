@@ -150,14 +150,14 @@ def test_two_methods_share_diagonal_and_counts_axes(ax):
 
 def test_histograms_show_shares(ax):
     rng = np.random.default_rng(0)
-    known, strange = rng.dirichlet([5, 1, 1], 200), rng.dirichlet([2, 2, 2], 70)
-    assert plots.ood_histogram(ax, known, strange, bins=10) is ax
+    inside, outside = rng.dirichlet([5, 1, 1], 200), rng.dirichlet([2, 2, 2], 70)
+    assert plots.ood_histogram(ax, inside, outside, bins=10) is ax
     edges = np.linspace(1 / 3, 1, 11)
-    for patch, proba in zip((ax.patches[0], ax.patches[2]), (known, strange), strict=True):
+    for patch, proba in zip((ax.patches[0], ax.patches[2]), (inside, outside), strict=True):
         shares = patch.get_data().values
         np.testing.assert_allclose(shares, np.histogram(proba.max(axis=1), edges)[0] / len(proba))
         assert shares.sum() == pytest.approx(1)
-    auroc = metrics.ood_score(known, strange).auroc
+    auroc = metrics.ood_score(inside, outside).auroc
     assert names(ax) == ["in distribution", f"out of distribution (AUROC {auroc:.3f})"]
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("confidence", "share of rows")
     assert ax.get_ylim()[0] == 0
@@ -172,9 +172,9 @@ def test_traces_show_residual_and_trace_of_the_covariance(problem, ax):
     trace = plots.Trace.of(states)
     assert trace.spread == pytest.approx([np.trace(state.ensemble.cov) for state in states])
     assert plots.convergence_trace(ax, trace) is ax
-    known = np.isfinite(trace.residual)
-    np.testing.assert_array_equal(ax.lines[0].get_ydata(), trace.residual[known])
-    np.testing.assert_array_equal(ax.lines[0].get_xdata(), np.array([state.steps for state in states])[known])
+    finite = np.isfinite(trace.residual)
+    np.testing.assert_array_equal(ax.lines[0].get_ydata(), trace.residual[finite])
+    np.testing.assert_array_equal(ax.lines[0].get_xdata(), np.array([state.steps for state in states])[finite])
     left, right = ax.figure.axes
     np.testing.assert_array_equal(right.lines[0].get_ydata(), trace.spread)
     assert (left.get_ylabel(), right.get_ylabel()) == ("residual (natural-gradient norm)", "trace of P")

@@ -82,16 +82,16 @@ def test_calibrated_predictions_have_a_small_calibration_error(K, seed, adaptive
 
 @quick
 @given(st.integers(1, 40), st.integers(1, 40), st.integers(0, 2**32 - 1))
-def test_exchanging_known_and_strange_gives_the_complement(n, m, seed):
+def test_exchanging_inside_and_outside_gives_the_complement(n, m, seed):
     rng = np.random.default_rng(seed)
-    known, strange = rng.integers(0, 8, n) / 7, rng.integers(0, 8, m) / 7
-    scores = metrics.ood_separation(known, strange)
-    assert metrics.ood_separation(strange, known).auroc == pytest.approx(1 - scores.auroc)
-    assert metrics.ood_separation(-known, -strange).auroc == pytest.approx(1 - scores.auroc)
-    pairs = np.sign(strange[:, None] - known) / 2 + 0.5
+    inside, outside = rng.integers(0, 8, n) / 7, rng.integers(0, 8, m) / 7
+    scores = metrics.ood_separation(inside, outside)
+    assert metrics.ood_separation(outside, inside).auroc == pytest.approx(1 - scores.auroc)
+    assert metrics.ood_separation(-inside, -outside).auroc == pytest.approx(1 - scores.auroc)
+    pairs = np.sign(outside[:, None] - inside) / 2 + 0.5
     assert scores.auroc == pytest.approx(pairs.mean())
-    flagged = max(t for t in np.unique(strange) if np.mean(strange >= t) >= 0.95 - 1e-12)
-    assert scores.fpr95 == pytest.approx(np.mean(known >= flagged))
+    flagged = max(t for t in np.unique(outside) if np.mean(outside >= t) >= 0.95 - 1e-12)
+    assert scores.fpr95 == pytest.approx(np.mean(inside >= flagged))
 
 
 @quick

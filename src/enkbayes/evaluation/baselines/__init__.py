@@ -1,4 +1,4 @@
-"""What users would take instead, behind one interface: each method takes a `Problem` and returns a predictor."""
+"""Other methods, behind one interface: each takes a `Problem` and returns a predictor."""
 
 from collections.abc import Callable
 from functools import partial
@@ -28,7 +28,7 @@ BY_NAME: dict[str, Callable[[], Method]] = {
     "svgd": partial(Ensemble, "svgd", SVGD()),
     **{name: partial(Ensemble, name, sampler()) for name, sampler in SAMPLERS.items()},
 }
-"""Every method by the name that tables, legends and the command line use, each with its default settings."""
+"""Every method with its default settings, by its name in tables, legends and on the command line."""
 
 __all__ = [
     "ALDI",

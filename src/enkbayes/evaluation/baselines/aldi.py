@@ -20,35 +20,35 @@ from enkbayes.evaluation.baselines.potential import gradient_coordinates, stein_
 from enkbayes.samplers.checks import check_count, check_positive
 from enkbayes.samplers.state import State
 
-WIDE = 2.0  # ensembles this much wider than the posterior take shorter steps
-STEEP = 3.0  # so do those with a gradient this much larger than that of a standard normal draw
-CLEAR = 2.0  # a residual above this tells nothing, however few and scattered the particles
+WIDE = 2.0  # an ensemble this many times wider than the posterior takes shorter steps
+STEEP = 3.0  # and so does one with a gradient this many times larger than that of a standard normal draw
+CLEAR = 2.0  # a residual above this means not converged, whatever the number of particles
 
 
 @dataclass(frozen=True)
 class ALDI:
     """ALDI; without the finite-size correction, EKS.
 
-    The correction makes the posterior invariant for every J > P + 1; EKS is much too narrow for small ensembles (a
-    quarter of the right variance for J = 8 in 5 dimensions). With r < P directions spanned, both sample the posterior
-    restricted to those.
+    With the correction, the posterior is invariant for every J > P + 1. EKS is much too narrow for small ensembles (a
+    quarter of the correct variance for J = 8 in 5 dimensions). If the particles span only r < P directions, both sample
+    the posterior restricted to those directions.
 
     In the coordinates x of the ensemble's basis, where C = I, the average Hessian is S = U diag(w) U'. A step of length
     h solves the linear part exactly: with y = U' x and G = basis' grad V,
 
         y+ = y + (1 - exp(-h w)) / w U' ((r + 1) / J x - G) + sqrt((1 - exp(-2 h w)) / w) xi,
 
-    so a Gaussian has no time-step error but from the change of C, and stiff problems are stable. h is ds divided by how
-    stiff the ensemble is, and all of it is affine invariant.
+    so a Gaussian posterior has no time-step error except from the change of C, and stiff problems are stable. h is ds
+    divided by the stiffness of the ensemble; the method is affine invariant.
 
     Parameters
     ----------
     ds : float
-        Step size in units of the ensemble's own relaxation time.
+        Step size in units of the relaxation time of the ensemble.
     max_steps : int
         Number of steps.
     correction : bool
-        Whether to add the bracket.
+        Whether to add the finite-size correction, the term in brackets.
 
     Examples
     --------
@@ -76,7 +76,7 @@ class ALDI:
         return State(ensemble, seed, gaussian=False)
 
     def step(self, problem: Problem, state: State) -> State:
-        """One step with the noise that belongs to (seed, step), the same on every array library."""
+        """Take one step. The noise depends on (seed, step) only and is the same for every array library."""
         ensemble, J = state.ensemble, state.ensemble.size
         noise = np.random.default_rng((state.seed, 6, state.steps)).standard_normal((J, J))
         G, moments = gradient_coordinates(problem, ensemble), problem.potential_moments(ensemble)
@@ -88,8 +88,10 @@ class ALDI:
 
 
 def _stiffness(G: Array, moments: Moments) -> float:
-    """Return the factor by which a step is cut: 1 where the particles (J, r) look like draws of a Gaussian, so that a
-    stationary ensemble has steps of one length, more where average Hessian or steepest gradient are larger than that.
+    """Return the factor by which a step is shortened.
+
+    It is 1 if the gradients G (J, r) resemble those of draws from a Gaussian, so that a stationary ensemble takes steps
+    of equal length, and larger if the average Hessian or the largest gradient is larger than that.
     """
     xp = namespace(G)
     steepest = math.sqrt(float(xp.max(xp.sum(G * G, axis=1))) / G.shape[1])
@@ -97,18 +99,18 @@ def _stiffness(G: Array, moments: Moments) -> float:
 
 
 def _diffuse(ensemble: AffineEnsemble, drift: Array, moments: Moments, h: float, noise: Array) -> AffineEnsemble:
-    """Return the ensemble after a step with drift (J, r) at its particles; row j of noise (J, J) drives particle j."""
+    """Return the ensemble after a step with drift (J, r); row j of noise (J, J) drives particle j."""
     xp, x = namespace(drift), ensemble.points
     w, U = moments.spectrum
-    w = xp.maximum(w, xp.full_like(w, xp.finfo(w.dtype).smallest_normal ** 0.5))  # flat directions: the limit w = 0
+    w = xp.maximum(w, xp.full_like(w, xp.finfo(w.dtype).smallest_normal ** 0.5))  # flat directions: the limit w -> 0
     decay, spread = -xp.expm1(-h * w) / w, xp.sqrt(-xp.expm1(-2 * h * w) / (w * ensemble.size))
     return ensemble.move(x + ((drift @ U) * decay + (noise @ (x @ U)) * spread) @ U.mT)
 
 
 def _judge(problem: Problem, state: State) -> State:
-    """Return the last state: stationary if Stein's identity holds as well as it does for J independent draws."""
+    """Return the last state. It counts as converged if Stein's identity holds as well as for J independent draws."""
     residual, usual = stein_residual(state.ensemble, gradient_coordinates(problem, state.ensemble))
     converged = residual < min(3 * usual, CLEAR)
-    message = f"residual {residual:.1e} where {state.ensemble.size} draws have about {usual:.1e}; raise max_steps"
+    message = f"residual {residual:.1e}, but {state.ensemble.size} draws have about {usual:.1e}; raise max_steps"
     message = "" if converged else message
     return replace(state, finished=True, converged=converged, residual=residual, message=message)

@@ -115,7 +115,7 @@ class HMC:
         import jax
         from numpyro.infer import MCMC, NUTS
 
-        with _double_precision():
+        with double_precision():
             kernel = NUTS(potential_fn=_potential(problem, frame), target_accept_prob=self.target_accept)
             mcmc = MCMC(
                 kernel,
@@ -175,7 +175,7 @@ def _potential(problem: Problem, frame: AffineEnsemble) -> Callable[[Any], Any]:
     return potential
 
 
-def _double_precision() -> AbstractContextManager[Any]:
+def double_precision() -> AbstractContextManager[Any]:
     """Return a context in which jax computes in double precision; the user's setting comes back after it."""
     import jax
 

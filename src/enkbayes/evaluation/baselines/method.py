@@ -1,4 +1,4 @@
-"""One interface for everything that can be compared: a method turns a problem into something that predicts."""
+"""The interface of all methods: a method fits a problem and returns a predictor."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from enkbayes.samplers.run import run
 
 
 class Predictor(Protocol):
-    """What a fitted method can do; a `Posterior` is one."""
+    """The interface of a fitted method; a `Posterior` is a predictor."""
 
     def predict_proba(self, features: Array) -> Array:
         """Return class probabilities (n, K) for features (n, D)."""
@@ -32,8 +32,8 @@ class Predictor(Protocol):
 
 
 class Method(Protocol):
-    """A way to fit a problem. Methods are frozen dataclasses whose fields are their settings; one that needs optional
-    libraries names them in `needs`, a tuple of modules.
+    """The interface of a method. Methods are frozen dataclasses whose fields are their settings. A method that needs
+    optional libraries lists their modules in `needs`, a tuple.
     """
 
     @property
@@ -41,12 +41,12 @@ class Method(Protocol):
         """The name in tables, legends and on the command line."""
 
     def fit(self, problem: Problem, *, seed: int = 0, progress: bool = False) -> Predictor:
-        """Return the fitted predictor; the prior is the problem's."""
+        """Return the fitted predictor. The prior is that of the problem."""
 
 
 @dataclass(frozen=True)
 class Ensemble:
-    """A sampler that moves particles, as a method: those of this package, and `ALDI`, `ParticleFlow`, `SVGD`.
+    """A particle sampler as a method: those of this package, and `ALDI`, `ParticleFlow` and `SVGD`.
 
     Examples
     --------
@@ -80,9 +80,9 @@ def fitted(
     message: str = "",
     report: Any = None,
 ) -> Posterior:
-    """Return the posterior of a method that has a loop of its own; warns when it did not converge, as `run` does.
+    """Return the posterior of a method with its own loop. Like `run`, warn if it did not converge.
 
-    `started` is the time of `time.perf_counter()` at its start; `report` ends up in `posterior.state`.
+    `started` is the value of `time.perf_counter()` at the start; `report` becomes `posterior.state`.
     """
     if not converged:
         from sklearn.exceptions import ConvergenceWarning

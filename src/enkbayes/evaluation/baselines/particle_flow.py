@@ -1,9 +1,9 @@
-"""Gaussian particle flow (Galy-Fajou, Perrone and Opper 2021): an affine flow of particles towards Gaussian VI.
+"""Gaussian particle flow (Galy-Fajou, Perrone and Opper 2021): an affine flow of particles to a variational Gaussian.
 
     dx_j = -gbar - (G - I) (x_j - m),    gbar = mean_j grad V(x_j),    G = mean_j grad V(x_j) (x_j - m)'
 
-with equilibrium gbar = 0, G = I. It uses gradients alone: by Stein's identity, G P^{-1} stands for the averaged
-Hessian, and for few particles it is a noisy stand-in.
+with equilibrium gbar = 0, G = I. It uses gradients only: by Stein's identity, G P^{-1} estimates the averaged Hessian,
+with much noise if there are few particles.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from enkbayes.evaluation.baselines.potential import potential_gradients
 from enkbayes.samplers.checks import check_count, check_tolerance
 from enkbayes.samplers.state import State
 
-SUFFICIENT = 1e-4  # Armijo's constant: the part of the predicted decrease that a step must deliver
-NEAR = 0.1  # residuals below this are judged by the residual itself
-SMALLEST = 1e-12  # step size at which nothing moves any more
+SUFFICIENT = 1e-4  # Armijo constant: the share of the predicted decrease that a step must achieve
+NEAR = 0.1  # below this residual, a step is also accepted if it lowers the residual
+SMALLEST = 1e-12  # the smallest step size
 
 
 @dataclass(frozen=True, eq=False)
 class Point:
-    """A point of the flow: free energy, velocities of mean (P,) and basis (P, r), slope of the energy along them."""
+    """A point of the flow: free energy, velocities of mean (P,) and basis (P, r), and the slope along them."""
 
     energy: float
     mean: Array
@@ -37,19 +37,19 @@ class Point:
 
 @dataclass(frozen=True)
 class ParticleFlow:
-    """Gaussian particle flow with a step size that chooses itself.
+    """Gaussian particle flow with adaptive step size.
 
-    As an affine image theta_j = m + L points_j of fixed points, the ensemble has the free energy F(m, L) = mean_j
-    V(theta_j) - log det(L' L) / 2, which the flow lowers; a step that does not is taken back and halved.
+    The ensemble theta_j = m + L points_j is an affine image of fixed points and has the free energy F(m, L) = mean_j
+    V(theta_j) - log det(L' L) / 2, which the flow decreases. A step that does not decrease it is rejected and halved.
 
     Parameters
     ----------
     affine_invariant : bool
         Run the flow in coordinates whitened by the current ensemble: dm = -P gbar, dL = -L (A - I) with A the symmetric
-        part of L' G L'^{-1}; the other part rotates the particles among themselves, slowly, and changes neither mean
-        nor covariance. The plain flow is as slow as the posterior is ill conditioned in the user's units.
+        part of L' G L'^{-1}. The antisymmetric part only rotates the particles among themselves and changes neither
+        mean nor covariance. The plain flow slows down with the condition number of the posterior in the user's units.
     tol : float
-        Stop when the natural-gradient norm is below.
+        Stop when the natural-gradient norm is below this.
     max_steps : int
         Largest number of trial steps.
 
@@ -75,12 +75,12 @@ class ParticleFlow:
         return self.max_steps
 
     def init(self, problem: Problem, ensemble: AffineEnsemble, seed: int) -> State:
-        """Return the first state, with the velocity there."""
+        """Return the first state, with its velocity."""
         point = self._evaluate(problem, ensemble)
         return State(ensemble, seed, residual=point.residual, control=point)
 
     def step(self, problem: Problem, state: State) -> State:
-        """One trial step: accepted, the step size doubles; refused, it halves."""
+        """Take one trial step. The step size doubles if it is accepted and halves if it is rejected."""
         point: Point = state.control
         moved = replace(
             state.ensemble,
@@ -119,7 +119,7 @@ class ParticleFlow:
         return Point(energy, mean, basis, float(slope), float(xp.sqrt(squared)))
 
     def _judge(self, state: State) -> State:
-        """Decide whether the run ends."""
+        """Return the state, finished if the run ends here."""
         point: Point = state.control
         if point.residual < tolerance(self.tol, state.ensemble.mean):
             return replace(state, finished=True, converged=True)
@@ -127,6 +127,6 @@ class ParticleFlow:
             message = f"residual {point.residual:.1e} after {state.steps} steps; raise max_steps or tol"
             return replace(state, finished=True, message=message)
         if point.eta < SMALLEST:
-            message = f"no step lowers the free energy any more, residual {point.residual:.1e}; scale the features"
+            message = f"no step lowers the free energy further, residual {point.residual:.1e}; scale the features"
             return replace(state, finished=True, message=message)
         return state

@@ -1,4 +1,4 @@
-"""What gradient-based particle methods ask of a problem: grad V of each particle, V = Psi - log prior."""
+"""Gradients of the potential V = Psi - log prior at the particles, for gradient-based particle methods."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ def potential_gradients(problem: Problem, theta: Array) -> tuple[Array, Array]:
 def gradient_coordinates(problem: Problem, ensemble: AffineEnsemble) -> Array:
     """Return basis' grad V(theta_j) (J, r): C grad V of each particle, in the coordinates of the ensemble's basis.
 
-    For linear logits this is exactly what gradient-free versions estimate from the covariance of theta and logits.
+    For linear logits, gradient-free versions compute exactly this from the covariance of theta and logits.
     """
     return potential_gradients(problem, ensemble.theta)[1] @ ensemble.basis
 
 
 def stein_residual(ensemble: AffineEnsemble, gradients: Array) -> tuple[float, float]:
-    """Return how far the particles are from Stein's identity, and how far J independent draws would be.
+    """Return the residual of Stein's identity for the particles, and its typical value for J independent draws.
 
     Every posterior, Gaussian or not, has E[grad V] = 0 and E[grad V (theta - m)'] = I. In coordinates, with G (J, r) of
     `gradient_coordinates`, that is g = mean G = 0 and A = mean G x' = I, so the residual is sqrt((|g|^2 + |I - A|^2 /
-    2) / r), with the symmetric part of A; the rest would only rotate the particles among themselves.
+    2) / r), with the symmetric part of A; the antisymmetric part only rotates the particles among themselves.
     """
     xp, x = namespace(gradients), ensemble.points
     J, r = x.shape

@@ -3,8 +3,8 @@
     x_i += eps / J sum_j [ -k(x_j, x_i) grad V(x_j) + grad_{x_j} k(x_j, x_i) ],    k = exp(-|x - x'|^2 / (2 h))
 
 with h = median |x - x'|^2 / (2 log(J + 1)). The affine-invariant form measures distances by C^{-1} and multiplies both
-terms by C: it is the same formula in the coordinates of the ensemble's basis. In P >> log J dimensions the particles
-are known to collapse, in either form: 200 of them have a quarter of the right variance in 20 dimensions.
+terms by C: it is the same formula in the coordinates of the ensemble's basis. In P >> log J dimensions, the particles
+of both forms are known to collapse: 200 particles have a quarter of the correct variance in 20 dimensions.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from enkbayes.samplers.state import State
 
 @dataclass(frozen=True)
 class SVGD:
-    """SVGD with a step size that follows the stiffness of the problem.
+    """SVGD with a step size that adapts to the stiffness of the problem.
 
-    Particle i feels gradients with the total weight kappa_i = mean_j k(x_j, x_i), and repulsion over the distance
-    sqrt(h), so eps_i = ds / (kappa_i max(largest eigenvalue of the average Hessian, 1 / h)) is stable. A step size for
-    each particle, in place of AdaGrad's for each coordinate, keeps the equilibria and affine invariance, and brings in
-    those who start far from all others.
+    Gradients act on particle i with the total weight kappa_i = mean_j k(x_j, x_i), and repulsion acts over the distance
+    sqrt(h), so eps_i = ds / (kappa_i max(largest eigenvalue of the average Hessian, 1 / h)) is stable. A step size per
+    particle, in place of AdaGrad's step size per coordinate, keeps the equilibria and affine invariance, and also moves
+    particles that start far from all others.
 
     Parameters
     ----------
     affine_invariant : bool
-        Whether distances are measured by the ensemble itself. The plain form is as slow as the posterior is ill
-        conditioned in the user's units.
+        Whether distances are measured by the covariance of the ensemble. The plain form slows down with the condition
+        number of the posterior in the user's units.
     ds : float
         Step size in units of the relaxation time.
     tol : float
-        Stop when particles move by less, in standard deviations of the ensemble a unit of time.
+        Stop when the particles move by less than this per unit of time, in standard deviations of the ensemble.
     max_steps : int
         Largest number of steps.
 
@@ -71,32 +71,32 @@ class SVGD:
         return State(ensemble, seed, gaussian=False)
 
     def step(self, problem: Problem, state: State) -> State:
-        """One step of all particles."""
+        """Move all particles by one step."""
         ensemble, basis = state.ensemble, state.ensemble.basis
         moments = problem.potential_moments(ensemble)
         gradients = potential_gradients(problem, ensemble.theta)[1]
         if self.affine_invariant:
             velocity, h = stein_velocity(ensemble.points, gradients @ basis)
             eps = self.ds / max(float(moments.spectrum[0][-1]), 1 / h)
-            moved, seen = ensemble.move(ensemble.points + eps * velocity), velocity
+            moved, whitened = ensemble.move(ensemble.points + eps * velocity), velocity
         else:
             velocity, h = stein_velocity(ensemble.theta, gradients)
             eps = self.ds / max(_largest_curvature(moments, basis), 1 / h)
-            moved, seen = from_draws(problem.prior, ensemble.theta + eps * velocity), velocity @ basis
-        residual = math.sqrt(float(namespace(seen).mean(seen**2)))
+            moved, whitened = from_draws(problem.prior, ensemble.theta + eps * velocity), velocity @ basis
+        residual = math.sqrt(float(namespace(whitened).mean(whitened**2)))
         steps = state.steps + 1
         state = replace(state, ensemble=moved, steps=steps, time=state.time + eps, residual=residual)
         if residual < tolerance(self.tol, ensemble.mean):
             return replace(state, finished=True, converged=True)
         if steps < self.max_steps:
             return state
-        message = f"particles still move by {residual:.1e} sd a unit of time after {steps} steps; raise max_steps"
+        message = f"particles still move by {residual:.1e} sd per unit of time after {steps} steps; raise max_steps"
         return replace(state, finished=True, message=message)
 
 
 def stein_velocity(x: Array, gradients: Array) -> tuple[Array, float]:
-    """Return the Stein direction of each particle, divided by its kappa_i (J, d), and h, for particles x (J, d) with
-    gradients grad V (J, d).
+    """Return the Stein directions (J, d), each divided by its kappa_i, and h, for particles x (J, d) with gradients
+    grad V (J, d).
     """
     xp, J = namespace(x), x.shape[0]
     squares = xp.sum(x * x, axis=1)

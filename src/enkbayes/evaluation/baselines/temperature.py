@@ -1,4 +1,4 @@
-"""Temperature scaling (Guo et al. 2017): the MAP's logits divided by one number that held-out data choose."""
+"""Temperature scaling (Guo et al. 2017): the logits of the MAP divided by one number, chosen on held-out rows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HOTTEST = 100.0  # T between 1 / HOTTEST and HOTTEST
 
 @dataclass(frozen=True)
 class TemperatureReport:
-    """The temperature T, and how many rows chose it; found in `posterior.state`."""
+    """The temperature T and the number of held-out rows; found in `posterior.state`."""
 
     temperature: float
     held_out: int
@@ -31,18 +31,18 @@ class TemperatureReport:
 
 @dataclass(frozen=True)
 class Temperature:
-    """theta_MAP / T: the MAP of a part of the data, T minimises the cross-entropy of the rest.
+    """theta_MAP / T: theta_MAP is fitted to some of the rows, and T minimises the cross-entropy of the others.
 
-    The held-out cross-entropy is convex in 1/T. Where all held-out rows are classified rightly it has no minimum; then
-    T = 1, and `info.message` says so. The estimate is not refitted with the held-out rows, to which T would
-    not belong.
+    The held-out cross-entropy is convex in 1/T. If all held-out rows are classified correctly, it has no minimum; then
+    T = 1, and `info.message` says so. The estimate is not refitted with the held-out rows, because T would not be valid
+    for the new estimate.
 
     Parameters
     ----------
     held_out : float
-        Share of each class that is held out; at least one row of each class stays for the fit.
+        Share of each class that is held out; at least one row of each class remains for the fit.
     tol, max_steps
-        Of the MAP estimate.
+        As in `MAP`.
 
     Examples
     --------
@@ -63,17 +63,17 @@ class Temperature:
             raise ValueError(f"held_out is {self.held_out!r}; expected a share between 0 and 1")
 
     def fit(self, problem: Problem, *, seed: int = 0, progress: bool = False) -> Posterior:
-        """Return the scaled point estimate as a posterior of one particle."""
+        """Return the scaled point estimate as a posterior with one particle."""
         started = time.perf_counter()
         if not isinstance(problem.model, LinearLogits) or problem.classes is None:
-            raise ValueError("temperature scaling needs linear logits and classes; use MAP() for this problem")
+            raise ValueError("temperature scaling requires linear logits and classes; use MAP() for this problem")
         kept, held = stratified_split(to_numpy(problem.targets), self.held_out, seed)
         estimate = map_estimate(problem.subset(kept), tol=self.tol, max_steps=self.max_steps)
         scale = temperature_scale(problem.subset(held), estimate.theta, sharpening=math.inf, hottest=HOTTEST)
         temperature, message = 1 / scale, estimate.message
         if scale > HOTTEST**0.99:
             message, temperature = (
-                f"{len(held)} held-out rows, all classified rightly, choose no temperature; T is 1",
+                f"all {len(held)} held-out rows are classified correctly, so no temperature is best; T is 1",
                 1.0,
             )
         return fitted(
@@ -92,7 +92,7 @@ class Temperature:
 def stratified_split(
     targets: np.ndarray[Any, Any], share: float, seed: int
 ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Return the numbers of the rows that are kept and held out: `share` of each class, rounded, never all of it.
+    """Return the numbers of the fitted and of the held-out rows: `share` of each class, rounded, but never all of it.
 
     >>> kept, held = stratified_split(np.asarray([0, 0, 0, 0, 1, 1, 2]), 0.5, seed=0)
     >>> len(kept), len(held)
@@ -106,6 +106,6 @@ def stratified_split(
     out = np.sort(np.concatenate(held))
     if not len(out):
         raise ValueError(
-            f"{len(targets)} rows leave none to hold out at a share of {share}; raise held_out or use MAP()"
+            f"a share of {share} of {len(targets)} rows leaves no row to hold out; raise held_out or use MAP()"
         )
     return np.setdiff1d(np.arange(len(targets)), out), out

@@ -21,6 +21,7 @@ from enkbayes.evaluation.metrics import predictive_distance, score
 from enkbayes.inference.priors import weight_prior
 
 Vector = np.ndarray[Any, Any]
+Clock = Callable[[], float]
 Progress = Callable[[str], None]
 """Called with a description of each fit before it starts: for each split the yardstick, the reference, the methods."""
 
@@ -51,6 +52,7 @@ def compare(
     intercept_precision: float = 0.01,
     seed: int = 0,
     progress: Progress = lambda _: None,
+    clock: Clock = time.perf_counter,
 ) -> Comparison:
     """Fit every method on every split and return the comparison.
 
@@ -74,6 +76,8 @@ def compare(
     progress : callable
         Called with the name of each method before it is fitted: for each split the yardstick, the reference, the
         methods.
+    clock : callable
+        Returns the time in seconds.
 
     Examples
     --------
@@ -93,14 +97,14 @@ def compare(
     for split in splits:
         problem, own_seed = _problem(split, classes, prior_precision, intercept_precision), seed + len(done)
         progress(yardstick.name)
-        (_, unit, _), exact = _fit(yardstick, problem, own_seed), None
+        (_, unit, _), exact = _fit(yardstick, problem, own_seed, clock), None
         if reference is not None:
             progress(f"{reference.name}, the reference")
-            references.append(_reference(reference, problem, split, own_seed))
+            references.append(_reference(reference, problem, split, own_seed, clock))
             exact = references[-1].proba
         for method in methods:
             progress(method.name)
-            trials[method.name].append(_trial(method, problem, split, exact, unit, own_seed))
+            trials[method.name].append(_trial(method, problem, split, exact, unit, own_seed, clock))
         done.append(split)
     return _comparison(trials, done, references, reference, classes, prior_precision, intercept_precision)
 
@@ -144,9 +148,9 @@ def _problem(split: Split, classes: int, prior_precision: float, intercept_preci
     )
 
 
-def _reference(method: Method, problem: Problem, split: Split, seed: int) -> Reference:
+def _reference(method: Method, problem: Problem, split: Split, seed: int, clock: Clock) -> Reference:
     """Return the predictions of the reference, fitted with a seed that no method uses."""
-    predictor, _, remarks = _fit(method, problem, seed + 1_000_003)
+    predictor, _, remarks = _fit(method, problem, seed + 1_000_003, clock)
     exact = getattr(predictor, "gaussian", False)  # Gaussian predictions are integrated, not sampled
     error = 0.0 if exact else _monte_carlo_error(predictor, split.test)
     return Reference(_numbers(predictor.predict_proba(split.test)), error, remarks)
@@ -168,11 +172,11 @@ def _monte_carlo_error(predictor: Predictor, features: Vector) -> float:
 
 
 def _trial(
-    method: Method, problem: Problem, split: Split, reference: Vector | None, unit: float, seed: int
+    method: Method, problem: Problem, split: Split, reference: Vector | None, unit: float, seed: int, clock: Clock
 ) -> Trial | str:
     """Return the result of a method on a split, or the reason if it fails."""
     try:
-        predictor, seconds, remarks = _fit(method, problem, seed)
+        predictor, seconds, remarks = _fit(method, problem, seed, clock)
         proba = _numbers(predictor.predict_proba(split.test))
         if not np.all(np.isfinite(proba)):
             return "its probabilities are not finite numbers"
@@ -192,7 +196,7 @@ def _trial(
     )
 
 
-def _fit(method: Method, problem: Problem, seed: int) -> tuple[Predictor, float, tuple[str, ...]]:
+def _fit(method: Method, problem: Problem, seed: int, clock: Clock) -> tuple[Predictor, float, tuple[str, ...]]:
     """Return the predictor, the seconds of a fit, and the remarks of the method.
 
     A short fit is repeated three times and the median time is used, because the first fit may load libraries and other
@@ -204,9 +208,9 @@ def _fit(method: Method, problem: Problem, seed: int) -> tuple[Predictor, float,
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         while len(seconds) < 3 and sum(seconds) < BRIEF:
-            started = time.perf_counter()
+            started = clock()
             predictor = method.fit(problem, seed=seed)
-            seconds.append(time.perf_counter() - started)
+            seconds.append(clock() - started)
     remarks = [" ".join(str(warning.message).split()) for warning in caught]
     message = getattr(getattr(predictor, "info", None), "message", "")
     if message and not any(message in remark for remark in remarks):

@@ -24,8 +24,8 @@ def confidence(proba: Any) -> Vector:
 def entropy(proba: Any) -> Vector:
     """Return the entropy -sum_k p_k log p_k of each row (n,), in nats: between 0 and log K.
 
-    >>> entropy([[0.5, 0.5], [1.0, 0.0]]).round(4)
-    array([0.6931, 0.    ])
+    >>> entropy([[0.5, 0.5], [0.9, 0.1]]).round(4)
+    array([0.6931, 0.3251])
     """
     return np.asarray(arrays.entropy(probabilities(proba)))
 
