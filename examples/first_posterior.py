@@ -39,7 +39,7 @@ def draw(problem: eb.Problem) -> Figure:
     ax = figure.subplots()
     drawn = {
         "Equilibrium": ("equilibrium", ""),
-        "Algorithm 2, ds = .1": ("trotter", ": limited by its splitting error"),
+        "Algorithm 2, ds = .1": ("trotter", ": splitting error remains"),
     }
     for sampler, (name, remark) in drawn.items():
         states = eb.iterate(problem, SAMPLERS[sampler], particles=100)
