@@ -136,8 +136,8 @@ def test_a_control_of_another_version_is_made_again(path, particles, change):
 
 
 def test_nonlinear_runs_resume(path):
-    law = eb.Gaussian.isotropic(4)
-    asked = eb.Problem.nonlinear(lambda theta: np.tanh(X @ theta.T), TWO, law)
+    prior = eb.Gaussian.isotropic(4)
+    asked = eb.Problem.nonlinear(lambda theta: np.tanh(X @ theta.T), TWO, prior)
     whole = eb.run(asked, eb.Homotopy(steps=5), particles=20)
     interrupted(path, asked, eb.Homotopy(steps=5), particles=20)
     assert np.array_equal(eb.run(asked, eb.Homotopy(steps=5), particles=20, recorder=Writer(path)).theta, whole.theta)

@@ -105,7 +105,7 @@ def test_a_trust_report_survives_and_is_checked():
 @pytest.mark.parametrize(
     "stored", [{"type": "os.system", "fields": {}}, {"type": "Inner", "fields": {"weights": 1, "more": 2}}]
 )
-def test_types_outside_the_table_and_other_fields_are_told_apart_from_damage(stored):
+def test_unknown_types_and_fields_are_distinguished_from_damage(stored):
     with pytest.raises(UnknownType):
         Decoder(TABLE, {})(stored, "value")
 
