@@ -92,7 +92,7 @@ def errors(problem, test, sizes, ranks):
             "rank J - 1": median(structured(J - 1)),
         }
         print("  J", J, {name: round(value, 5) for name, value in rows[J].items()}, flush=True)
-    mean_logits, V = problem.model.map.gaussian_logits(test, laplace(problem))
+    mean_logits, V = problem.model.gaussian_logits(test, laplace(problem))
     result = {
         "parameters": problem.dim,
         "informed directions": Spectrum.of(problem).informed,

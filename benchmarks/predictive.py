@@ -44,7 +44,7 @@ def case(name: str) -> tuple[eb.Problem, np.ndarray, np.ndarray]:
     if name in REAL:
         problem = real_problem(REAL[name])
         truth = np.load(ROOT / f"tests/golden/nuts_{REAL[name]}.npz")["proba"]
-        return problem, np.asarray(problem.model.features), truth[:, 1:]
+        return problem, np.asarray(problem.features), truth[:, 1:]
     return method_problem(name), inputs(name), np.load(ROOT / f"tests/golden/truth_{name}.npz")["proba"][:, None]
 
 

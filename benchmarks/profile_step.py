@@ -25,6 +25,7 @@ from unittest.mock import patch
 
 import numpy as np
 import scipy.special
+from enkbayes.core.row_logits import RowLogits
 from sides import PRIOR, logistic, network, seconds, side_by_side, white
 from threadpoolctl import threadpool_limits
 
@@ -32,9 +33,8 @@ import enkbayes as eb
 from enkbayes.core import expectations, logits, row_logits
 from enkbayes.core.expectations import Expectation
 from enkbayes.core.likelihoods import bernoulli
-from enkbayes.core.logits import LinearLogits
+from enkbayes.core.linear_logits import LinearLogits
 from enkbayes.core.moments import Moments
-from enkbayes.core.row_logits import RowLogits
 from enkbayes.engine import threads
 from enkbayes.samplers import equilibrium
 from enkbayes.samplers.equilibrium import Equilibrium

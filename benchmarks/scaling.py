@@ -36,16 +36,17 @@ LATENCY = 5e-5  # seconds per message
 def worker(D: int, J: int, rows: int, path: str) -> None:
     """Time the parts of a step on the rows of this process."""
     import enkbayes as eb
-    from enkbayes.core import distributed
     from enkbayes.core.expectations import Expectation
-    from enkbayes.solvers.relaxation import evaluate, frame_map, precision
+    from enkbayes.engine.processes import all_sum, connect
+    from enkbayes.samplers.equilibrium import frozen_flow
+    from enkbayes.solvers.step_control import evaluate
 
-    number, count = distributed.connect()
+    number, count = connect()
     rng = np.random.default_rng(number)
     features = rng.standard_normal((rows, D))
     labels = (rng.random(rows) < 0.5 + 0.5 * np.tanh(features[:, 0])).astype(int)
     mine = eb.Problem.create(features, labels, 2.0, classes=[0, 1])
-    problem = distributed.shard(mine) if count > 1 else mine
+    problem = mine.shard() if count > 1 else mine
     ensemble = eb.run(mine, eb.Equilibrium(tol=1e-2, float32=False), particles=J).ensemble
     point = evaluate(mine, ensemble, Expectation(energy=False))
     moments = mine.moments(ensemble, Expectation(energy=False))
@@ -54,7 +55,7 @@ def worker(D: int, J: int, rows: int, path: str) -> None:
         times = []
         for _ in range(REPETITIONS):
             if count > 1:
-                distributed.all_sum(np.zeros(1))  # synchronise the processes
+                all_sum((np.zeros(1),))  # synchronise the processes
             started = time.perf_counter()
             work()
             times.append(time.perf_counter() - started)
@@ -63,8 +64,8 @@ def worker(D: int, J: int, rows: int, path: str) -> None:
     found = {
         "step": timed(lambda: problem.moments(ensemble, Expectation(energy=False))),
         "sums": timed(lambda: mine.moments(ensemble, Expectation(energy=False))),
-        "all-reduce": timed(lambda: distributed.all_sum(moments)) if count > 1 else 0.0,
-        "dense algebra": timed(lambda: frame_map(precision(point.force))),
+        "all-reduce": timed(lambda: all_sum((moments.loss, moments.g, moments.S))) if count > 1 else 0.0,
+        "dense algebra": timed(lambda: frozen_flow(point.moments, 1.0, 1e-3)),
     }
     Path(f"{path}-{number}.json").write_text(json.dumps(found))
 

@@ -10,9 +10,8 @@ import numpy as np
 from sides import PRIOR, bar, fit, logistic, seconds, side_by_side, white
 
 import enkbayes as eb
-from enkbayes.core.expectations import Expectation
-from enkbayes.core.row_logits import WIDE
-from enkbayes.solvers.relaxation import evaluate, try_step
+from enkbayes.samplers.equilibrium import frozen_flow
+from enkbayes.solvers.step_control import Stage, StepControl, Track, evaluate
 
 STEP_SIZES = [(10_000, 256, 600), (100_000, 64, 200), (20_000, 128, 300), (4_000, 512, 1_200), (200_000, 20, 100)]
 STEP_SIZES += [(100_000, 10, 100), (2_000, 200, 300)]  # the extremes: few features, and hardly more rows than features
@@ -28,12 +27,20 @@ def one_step(repetitions: int) -> list[dict[str, Any]]:
         fitted = fit(problem, eb.Equilibrium(tol=1e-3), J)
         wide = replace(fitted.ensemble, basis=1.3 * fitted.ensemble.basis)  # away from the equilibrium, so it must move
         for single in (True, False):
-            point = evaluate(problem, wide, Expectation(energy=False), single=single)
+            source = problem.coarse if single else problem
+            own = Stage(0.0, descend=False)
+            control = StepControl(frozen_flow, (own,), tol=1e-9, max_steps=100)
+            track = Track(evaluate(source, wide, own.expectation), start=wide)
             dtype = np.float32 if single else np.float64
             bare, kept = (_products(problem, wide, dtype, keep=keep) for keep in (False, True))
 
-            def step(threads: int, point=point, problem=problem) -> float:
-                return seconds(lambda: try_step(problem, point, Expectation(energy=False), descend=False), threads)
+            def step(threads: int, track=track, source=source, control=control) -> float:
+                def work() -> None:
+                    with source.resources():
+                        moments, tau = control.propose(track)
+                        control.judge(source, track, moments, *frozen_flow(moments, tau, control.share))
+
+                return seconds(work, threads)
 
             sides = {
                 "step": step,
@@ -54,14 +61,15 @@ def _products(problem, ensemble, dtype, *, keep: bool) -> Callable[[], None]:
     and the small ones of the basis. With `keep` the logits of all strips go into the same memory, which then is no part
     of their time.
     """
-    features = np.ascontiguousarray(problem.model.features, dtype=dtype)
+    features = np.ascontiguousarray(problem.features, dtype=dtype)
     basis, points = ensemble.basis, ensemble.points
-    if features.shape[1] >= WIDE and ensemble.antithetic_half is not None:
+    if features.shape[1] >= 96 and ensemble.antithetic_half is not None:
         points = ensemble.antithetic_half
     columns = np.ascontiguousarray(basis @ points.T, dtype=dtype)
     rough, rough_points = basis.astype(dtype), points.astype(dtype)
-    slices = list(problem.model.strips.slices)
-    room = np.zeros((max(rows.stop - rows.start for rows in slices), len(points)), dtype) if keep else None
+    sizes = [chunk.size for chunk in problem.rows.chunks(long=True)]
+    slices = [slice(end - size, end) for size, end in zip(sizes, np.cumsum(sizes).tolist(), strict=True)]
+    room = np.zeros((max(sizes), len(points)), dtype) if keep else None
 
     def work() -> None:
         for rows in slices:

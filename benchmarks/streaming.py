@@ -28,7 +28,7 @@ from environment import environment
 from numpy.lib.format import write_array_header_1_0
 
 import enkbayes as eb
-from enkbayes.core.streams import NpyRows, NpzRows, stream
+from enkbayes.engine import NpyRows, NpzRows
 
 RESULTS = Path(__file__).parent / "results" / "streaming.json"
 CHUNK = 65_536
@@ -69,9 +69,9 @@ def fit(folder: Path, form: str, where: str, sampler: str) -> dict[str, object]:
             X = np.load(folder / "X.npy")
         problem = eb.Problem.create(X, np.load(folder / "y.npy"), 1.0)
     elif form == "npz":
-        problem = stream(NpzRows(folder / "rows.npz", labels=np.load(folder / "y.npy")), 1.0)
+        problem = eb.Problem.stream(NpzRows(folder / "rows.npz", labels=np.load(folder / "y.npy")), 1.0)
     else:
-        problem = stream(NpyRows(folder / "X.npy", folder / "y.npy"), 1.0)
+        problem = eb.Problem.stream(NpyRows(folder / "X.npy", folder / "y.npy"), 1.0)
     posterior = eb.run(problem, SAMPLERS[sampler], particles=200)
     np.savez(folder / f"{where}.npz", mean=posterior.mean, sds=np.sqrt(posterior.ensemble.variances))
     return {

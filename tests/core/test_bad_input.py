@@ -130,4 +130,4 @@ def test_inputs_are_left_alone():
     for array, copy in zip((features, labels, theta), before, strict=True):
         assert np.array_equal(array, copy)
     problem = eb.Problem.create(features, labels, 1.0)
-    assert problem.model.features is features  # no copy of the data
+    assert problem.features is features  # no copy of the data

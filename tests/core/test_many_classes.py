@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 import enkbayes as eb
-from enkbayes.core.complement import narrowed
 from enkbayes.core.likelihoods import Categorical, many_classes
-from enkbayes.core.streams import stream
-from enkbayes.solvers import curvature, structured
+from enkbayes.core.low_rank import narrowed
+from enkbayes.engine.rows import ArrayRows
+from enkbayes.solvers import low_rank_mean_field as structured
+from enkbayes.solvers import low_rank_sums as curvature
 
 RNG = np.random.default_rng(3)
 
@@ -164,13 +165,11 @@ def test_chunks_weights_and_sparse_rows_make_no_difference(head):
     assert np.sqrt(np.mean((sparse.mean - whole.mean) ** 2 / whole.ensemble.variances)) < 0.03  # other points
 
 
-def test_small_pieces_are_joined():
-    pieces = [(np.ones((n, 2)) * n, np.full(n, n), None) for n in (3, 4, 2, 9, 1)]
-    joined = list(curvature._grouped(pieces, 8))
-    assert [len(x) for x, _, _ in joined] == [7, 2, 9, 1]
-    np.testing.assert_array_equal(np.concatenate([t for _, t, _ in joined]), np.concatenate([t for _, t, _ in pieces]))
-    mixed = [(np.ones((1, 2)), np.ones(1), w) for w in (None, np.ones(1), np.ones(1))]
-    assert [len(x) for x, _, _ in curvature._grouped(mixed, 8)] == [1, 2]
+def test_small_chunks_are_joined_where_products_of_few_rows_are_slow():
+    rows = ArrayRows(np.arange(19.0)[:, None], np.arange(19.0), None, chunk=3)
+    assert [chunk.size for chunk in rows.chunks(least=8)] == [8, 8, 3]
+    assert [chunk.size for chunk in rows.chunks()] == [3] * 6 + [1]
+    np.testing.assert_array_equal(np.concatenate([chunk.targets for chunk in rows.chunks(least=8)]), np.arange(19.0))
 
 
 def test_a_long_thin_matrix_is_factored_like_a_short_one(monkeypatch):
@@ -240,7 +239,7 @@ def test_rows_in_pieces_give_the_same_law(head):
     pieces = [(features[i : i + 90], labels[i : i + 90]) for i in range(0, 400, 90)]
     sampler = eb.MeanField(rank=4, tol=1e-2)
     one = eb.run(eb.Problem.create(features, labels, 1.0, classes=np.arange(30)), sampler, particles=5)
-    two = eb.run(stream(pieces, 1.0, classes=np.arange(30)), sampler, particles=5)
+    two = eb.run(eb.Problem.stream(pieces, 1.0, classes=np.arange(30)), sampler, particles=5)
     np.testing.assert_allclose(two.theta, one.theta, atol=1e-7)
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import distributed as processes
 
 import enkbayes as eb
-from enkbayes.core import distributed
+from enkbayes.engine import ProcessLost
 
 SAMPLERS = {
     "binary": eb.Equilibrium(),
@@ -35,7 +35,7 @@ def data(case):
 
 
 def fit(case, create, rows=slice(None)):
-    """Return the posterior of some of the rows, or with `distributed.create` of all of them."""
+    """Return the posterior of some of the rows, or with `Problem.create_sharded` of all of them."""
     features, labels, weights = (x[rows] for x in data(case))
     x = torch.as_tensor(features) if case == "torch" else features
     problem = create(x, labels, 2.0, intercept=10.0, weights=weights, chunk=50)
@@ -57,8 +57,8 @@ def lost(number, folder):
     if number == 1:
         os._exit(1)
     try:
-        fit("binary", distributed.create, rows("binary", number, 2))
-    except distributed.ProcessLost as error:
+        fit("binary", eb.Problem.create_sharded, rows("binary", number, 2))
+    except ProcessLost as error:
         (folder / "lost.txt").write_text(str(error))
     os._exit(0)
 
@@ -69,7 +69,7 @@ def bad(number, folder):
     if number == 1:
         features[3, 2] = np.nan
     try:
-        distributed.create(features, labels)
+        eb.Problem.create_sharded(features, labels)
     except ValueError as error:
         (folder / f"bad-{number}.txt").write_text(str(error))
 
@@ -82,7 +82,7 @@ def main(cases, number, count, folder):
         if case in {"lost", "bad"}:
             {"lost": lost, "bad": bad}[case](number, folder)
             continue
-        posterior = fit(case, distributed.create, rows(case, number, count))
+        posterior = fit(case, eb.Problem.create_sharded, rows(case, number, count))
         found = {"theta": posterior.theta, "mean": posterior.mean, "steps": posterior.info.steps}
         np.savez(folder / f"{case}-{count}-{number}.npz", **{name: np.asarray(x) for name, x in found.items()})
     processes.destroy_process_group()

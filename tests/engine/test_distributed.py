@@ -12,7 +12,7 @@ pytest.importorskip("torch")
 import distributed_worker as worker
 
 import enkbayes as eb
-from enkbayes.core import distributed
+from enkbayes.engine import connect
 
 WORKER = Path(worker.__file__)
 PAIRS = list(worker.SAMPLERS)
@@ -48,7 +48,7 @@ def test_shards_add_up_to_all_data(folder, case, count):
     assert np.max(np.abs(found[0]["theta"] - np.asarray(alone.theta))) < 1e-10
 
 
-def test_bad_data_of_one_process_are_told_to_all(folder):
+def test_bad_data_of_one_process_raise_on_all(folder):
     for number in range(2):
         assert (folder / f"bad-{number}.txt").read_text().startswith("process 1: features contain NaN")
 
@@ -60,18 +60,18 @@ def test_a_lost_process_ends_the_run_with_a_sentence(folder):
 
 def test_without_torchrun_there_is_one_process(monkeypatch):
     monkeypatch.delenv("WORLD_SIZE", raising=False)
-    assert distributed.connect() == (0, 1)
+    assert connect() == (0, 1)
 
 
 def test_shards_need_linear_logits_and_have_no_batches(monkeypatch):
     features, labels, _ = worker.data("binary")
-    monkeypatch.setattr(distributed, "gather", lambda thing, _: [thing, thing])
-    sharded = distributed.shard(eb.Problem.create(features, labels))
+    monkeypatch.setattr("enkbayes.core.problem.gather", lambda thing, _: [thing, thing])
+    sharded = eb.Problem.create(features, labels).shard()
     assert sharded.size == 400
-    with pytest.raises(ValueError, match="each process holds a part"):
-        np.asarray(sharded.model.features)
-    with pytest.raises(ValueError, match="mini-batches are drawn from all data"):
+    with pytest.raises(ValueError, match="each process holds a shard"):
+        np.asarray(sharded.features)
+    with pytest.raises(ValueError, match="mini-batches are drawn from all rows"):
         sharded.subset(np.arange(3))
     nonlinear = eb.Problem.nonlinear(lambda theta: features @ theta.T, labels, eb.Gaussian.isotropic(6))
-    with pytest.raises(ValueError, match="shards need linear logits"):
-        distributed.shard(nonlinear)
+    with pytest.raises(ValueError, match="a problem of several processes needs linear logits"):
+        nonlinear.shard()

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import enkbayes as eb
-from enkbayes.core import distributed, streams
 from enkbayes.engine import processes
+from enkbayes.engine.sharded_rows import ShardedRows, leads, most_advanced
 from enkbayes.inference.polishing import polish
 
 rng = np.random.default_rng(3)
@@ -14,37 +14,37 @@ Y = np.digitize(X @ [1.0, -1.0, 0.5] + 0.4 * rng.standard_normal(90), [-0.5, 0.5
 
 
 def test_one_shard_is_the_whole():
-    sharded, whole = distributed.create(X, Y), eb.Problem.create(X, Y)
-    assert isinstance(sharded.model, distributed.ShardedLogits)
+    sharded, whole = eb.Problem.create_sharded(X, Y), eb.Problem.create(X, Y)
+    assert isinstance(sharded.rows, ShardedRows)
     assert np.array_equal(eb.run(sharded, particles=30).theta, eb.run(whole, particles=30).theta)
-    assert distributed.leads(sharded)
-    assert distributed.furthest(sharded, 3, "mine") == "mine"
+    assert leads(sharded.rows)
+    assert most_advanced(sharded.rows, 3, "mine") == "mine"
 
 
 def test_polish_finds_the_rows_of_shards():
     rows = np.array([5, 80, 2])
-    assert np.array_equal(distributed.some_rows(distributed.create(X, Y).model, rows), X[rows])
-    asked = [distributed.create(X, Y), eb.Problem.create(X, Y)]
+    assert np.array_equal(eb.Problem.create_sharded(X, Y).rows.take(rows), X[rows])
+    asked = [eb.Problem.create_sharded(X, Y), eb.Problem.create(X, Y)]
     one, other = (polish(problem, eb.run(problem, particles=30), 2) for problem in asked)
     assert np.array_equal(one.theta, other.theta)
 
 
 def test_rows_of_a_stream_cannot_be_picked():
-    sharded = distributed.create_stream([(X, Y)])
-    with pytest.raises(ValueError, match="they are read in pieces"):
-        distributed.some_rows(sharded.model, np.array([1]))
+    sharded = eb.Problem.stream_sharded([(X, Y)])
+    with pytest.raises(ValueError, match="they are read in chunks"):
+        sharded.rows.take(np.array([1]))
 
 
 def test_a_shard_of_a_stream():
     pieces = [(X[:40], Y[:40]), (X[40:], Y[40:])]
     whole = eb.run(eb.Problem.create(X, Y), particles=30).theta
-    for problem in (distributed.shard(streams.stream(pieces)), distributed.create_stream(pieces)):
+    for problem in (eb.Problem.stream(pieces).shard(), eb.Problem.stream_sharded(pieces)):
         assert np.max(np.abs(eb.run(problem, particles=30).theta - whole)) < 1e-10
 
 
 def test_no_source_anywhere_is_an_error():
     with pytest.raises(ValueError, match="no process has a source"):
-        distributed.create_stream(None, classes=[0, 1])
+        eb.Problem.stream_sharded(None, classes=[0, 1])
 
 
 def test_shards_must_agree(monkeypatch):
@@ -52,9 +52,9 @@ def test_shards_must_agree(monkeypatch):
         size, (dim, *rest) = thing
         return [thing, (size, (dim + 1, *rest))]
 
-    monkeypatch.setattr(distributed, "gather", gather)
+    monkeypatch.setattr("enkbayes.core.problem.gather", gather)
     with pytest.raises(ValueError, match="processes differ in parameters, dtype, likelihood or classes"):
-        distributed.shard(eb.Problem.create(X, Y))
+        eb.Problem.create(X, Y).shard()
 
 
 def test_a_classifier_of_shards_is_that_of_all_rows():
@@ -91,11 +91,11 @@ def test_a_single_class_is_an_error():
     ("error", "words"),
     [(ValueError("wrong"), "wrong"), (FileNotFoundError(2, "No such file", "a.csv"), "a.csv: No such")],
 )
-def test_bad_input_is_told_with_the_number_of_the_process(monkeypatch, error, words):
+def test_bad_input_is_raised_with_the_number_of_the_process(monkeypatch, error, words):
     monkeypatch.setattr(processes, "connected", lambda: True)
     monkeypatch.setattr(processes, "gather", lambda said, group: ["", said])
-    with pytest.raises(ValueError, match=f"process 1: {words}"), processes.told():
+    with pytest.raises(ValueError, match=f"process 1: {words}"), processes.shared_errors():
         raise error
     monkeypatch.setattr(processes, "gather", lambda said, group: ["of the first", said])
-    with pytest.raises(ValueError, match=r"^of the first$"), processes.told():
+    with pytest.raises(ValueError, match=r"^of the first$"), processes.shared_errors():
         pass

@@ -1,4 +1,4 @@
-"""Rows that are read in pieces give what rows in memory give."""
+"""Rows that are read in chunks give what rows in memory give."""
 
 from itertools import pairwise
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import enkbayes as eb
-from enkbayes.core.streams import NpyRows, NpzRows, ParquetRows, stream
+from enkbayes.engine import NpyRows, NpzRows, ParquetRows
 
 RNG = np.random.default_rng(11)
 FEATURES = RNG.standard_normal((300, 5))
@@ -36,19 +36,19 @@ class Pieces:
 @pytest.mark.parametrize("labels", [LABELS, GRADES])
 def test_pieces_are_the_whole(sampler, labels):
     whole = eb.Problem.create(FEATURES, labels, 2.0, intercept=10.0, weights=WEIGHTS)
-    pieces = stream(Pieces(labels, WEIGHTS), 2.0, intercept=10.0, chunk=50)
+    pieces = eb.Problem.stream(Pieces(labels, WEIGHTS), 2.0, intercept=10.0, chunk=50)
     one, two = (eb.run(problem, sampler, particles=30, seed=1) for problem in (whole, pieces))
     assert np.max(np.abs(one.theta - two.theta)) < 1e-8
     assert np.array_equal(one.classes, two.classes)
 
 
 def test_fewer_particles_than_parameters_and_the_map():
-    whole, pieces = eb.Problem.create(FEATURES, LABELS), stream(Pieces(LABELS))
+    whole, pieces = eb.Problem.create(FEATURES, LABELS), eb.Problem.stream(Pieces(LABELS))
     assert np.allclose(eb.run(whole, particles=3).theta, eb.run(pieces, particles=3).theta, atol=1e-8)
 
 
 def test_trust_needs_no_more_than_pieces():
-    whole, pieces = eb.Problem.create(FEATURES, LABELS), stream(Pieces(LABELS))
+    whole, pieces = eb.Problem.create(FEATURES, LABELS), eb.Problem.stream(Pieces(LABELS))
     one, two = (eb.assess(problem, eb.run(problem)) for problem in (whole, pieces))
     assert one.verdict == two.verdict
     assert one.data_rank == two.data_rank == 5
@@ -57,7 +57,7 @@ def test_trust_needs_no_more_than_pieces():
 
 def test_a_source_is_read_once_to_look_and_once_a_step():
     source = Pieces(LABELS)
-    problem = stream(source)
+    problem = eb.Problem.stream(source)
     assert source.reads == 1
     problem.loss(np.zeros((2, 5)))
     assert source.reads == 2
@@ -66,7 +66,7 @@ def test_a_source_is_read_once_to_look_and_once_a_step():
 def test_a_data_loader_is_a_source():
     torch = pytest.importorskip("torch")
     data = torch.utils.data.TensorDataset(torch.as_tensor(FEATURES), torch.as_tensor(GRADES))
-    problem = stream(torch.utils.data.DataLoader(data, batch_size=64))
+    problem = eb.Problem.stream(torch.utils.data.DataLoader(data, batch_size=64))
     found = eb.run(problem, eb.MeanField(), particles=5)
     assert isinstance(found.theta, torch.Tensor)
     alone = eb.run(eb.Problem.create(FEATURES, GRADES), eb.MeanField(), particles=5)
@@ -77,7 +77,7 @@ def test_a_data_loader_is_a_source():
 def test_npy_files(tmp_path, dtype):
     np.save(tmp_path / "x.npy", FEATURES.astype(dtype))
     np.save(tmp_path / "y.npy", GRADES)
-    problem = stream(NpyRows(tmp_path / "x.npy", tmp_path / "y.npy", chunk=64))
+    problem = eb.Problem.stream(NpyRows(tmp_path / "x.npy", tmp_path / "y.npy", chunk=64))
     alone = eb.Problem.create(FEATURES.astype(dtype), GRADES)
     theta = RNG.standard_normal((3, problem.dim)).astype(dtype)
     assert np.allclose(problem.loss(theta), alone.loss(theta), rtol=1e-5 if dtype == np.float32 else 1e-12)
@@ -96,7 +96,7 @@ def test_npz_files(tmp_path, save, dtype):
         np.testing.assert_array_equal(np.concatenate([x for x, _ in read]), X)
         np.testing.assert_array_equal(np.concatenate([y for _, y in read]), labels)
         assert max(len(x) for x, _ in read) <= source.chunk
-    problem, alone = stream(tmp_path / "rows.npz", target="grade"), eb.Problem.create(X, GRADES)
+    problem, alone = eb.Problem.stream(tmp_path / "rows.npz", target="grade"), eb.Problem.create(X, GRADES)
     theta = RNG.standard_normal((3, problem.dim)).astype(problem.prior.mean.dtype)
     assert np.allclose(problem.loss(theta), alone.loss(theta), rtol=1e-5 if dtype == np.float32 else 1e-12)
 
@@ -104,13 +104,13 @@ def test_npz_files(tmp_path, save, dtype):
 def test_npz_files_that_cannot_be_read(tmp_path):
     np.savez(tmp_path / "rows.npz", X=FEATURES, y=LABELS, short=LABELS[:5], odd=np.asarray([{}] * 300))
     with pytest.raises(ValueError, match="has no array 'z'; expected one of"):
-        stream(tmp_path / "rows.npz", target="z")
+        eb.Problem.stream(tmp_path / "rows.npz", target="z")
     with pytest.raises(ValueError, match="has 300 rows and there are 5 labels"):
-        stream(tmp_path / "rows.npz", target="short")
+        eb.Problem.stream(tmp_path / "rows.npz", target="short")
     with pytest.raises(ValueError, match=r"'odd' of .* holds Python objects"):
-        stream(tmp_path / "rows.npz", target="odd")
+        eb.Problem.stream(tmp_path / "rows.npz", target="odd")
     with pytest.raises(ValueError, match="expected numbers"):
-        stream(NpzRows(tmp_path / "rows.npz", features="odd"))
+        eb.Problem.stream(NpzRows(tmp_path / "rows.npz", features="odd"))
 
 
 def test_paths_are_sources(tmp_path):
@@ -120,13 +120,14 @@ def test_paths_are_sources(tmp_path):
     path = tmp_path / "rows.parquet"
     pd.DataFrame(FEATURES, columns=list("abcde")).assign(grade=LABELS).to_parquet(path)
     theta = RNG.standard_normal((3, 5))
-    assert np.allclose(stream(path, target="grade").loss(theta), eb.Problem.create(FEATURES, LABELS).loss(theta))
+    streamed, whole = eb.Problem.stream(path, target="grade"), eb.Problem.create(FEATURES, LABELS)
+    assert np.allclose(streamed.loss(theta), whole.loss(theta))
     with pytest.raises(ValueError, match="name the column with target"):
-        stream(path)
+        eb.Problem.stream(path)
     with pytest.raises(ValueError, match=r"expected \.npz or \.parquet"):
-        stream(tmp_path / "x.npy")
+        eb.Problem.stream(tmp_path / "x.npy")
     with pytest.raises(ValueError, match="this source yields its own"):
-        stream(Pieces(LABELS), target="grade")
+        eb.Problem.stream(Pieces(LABELS), target="grade")
 
 
 def test_a_cut_file_is_told(tmp_path):
@@ -134,7 +135,7 @@ def test_a_cut_file_is_told(tmp_path):
     whole = (tmp_path / "x.npy").read_bytes()
     (tmp_path / "x.npy").write_bytes(whole[:-1000])
     with pytest.raises(ValueError, match="ends within its rows 256 and on"):
-        stream(NpyRows(tmp_path / "x.npy", LABELS, chunk=64))
+        eb.Problem.stream(NpyRows(tmp_path / "x.npy", LABELS, chunk=64))
 
 
 def test_parquet_files(tmp_path):
@@ -143,10 +144,10 @@ def test_parquet_files(tmp_path):
 
     frame = pd.DataFrame(FEATURES, columns=list("abcde")).assign(grade=LABELS)
     frame.to_parquet(tmp_path / "rows.parquet")
-    problem = stream(ParquetRows(tmp_path / "rows.parquet", "grade", chunk=70))
+    problem = eb.Problem.stream(ParquetRows(tmp_path / "rows.parquet", "grade", chunk=70))
     assert np.allclose(eb.run(problem).mean, eb.run(eb.Problem.create(FEATURES, LABELS)).mean, atol=1e-8)
     with pytest.raises(ValueError, match="has no column 'x'"):
-        stream(ParquetRows(tmp_path / "rows.parquet", "x"))
+        eb.Problem.stream(ParquetRows(tmp_path / "rows.parquet", "x"))
 
 
 @pytest.mark.parametrize(
@@ -157,8 +158,8 @@ def test_parquet_files(tmp_path):
             "column 'colour' of .* holds .*string; expected numbers: drop or",
         ),
         ({"day": np.datetime64("2026-01-01")}, "column 'day' of .* holds timestamp"),
-        ({"count": [1, None] * 150}, "row 1 .* in column 5 a number that is NaN"),
-        ({"yes": [True, None] * 150}, "row 1 .* in column 5 a number that is NaN"),
+        ({"count": [1, None] * 150}, "row 1, column 5 .* is NaN"),
+        ({"yes": [True, None] * 150}, "row 1, column 5 .* is NaN"),
     ],
 )
 def test_parquet_columns_that_are_no_numbers(tmp_path, columns, sentence):
@@ -170,7 +171,7 @@ def test_parquet_columns_that_are_no_numbers(tmp_path, columns, sentence):
         frame["count"] = frame["count"].astype("Int16")
     frame.to_parquet(tmp_path / "rows.parquet")
     with pytest.raises(ValueError, match=sentence):
-        stream(tmp_path / "rows.parquet", target="grade")
+        eb.Problem.stream(tmp_path / "rows.parquet", target="grade")
 
 
 def test_parquet_columns_of_several_kinds_have_one_dtype(tmp_path):
@@ -191,9 +192,9 @@ def test_files_of_another_kind_are_refused(tmp_path):
         (tmp_path / name).write_bytes(b"nothing of the kind")
     for source in (NpyRows(tmp_path / "x.npy", LABELS), NpzRows(tmp_path / "x.npz")):
         with pytest.raises(ValueError, match=r"is not an \.np. file; write it with numpy\.save"):
-            stream(source)
+            eb.Problem.stream(source)
     with pytest.raises(ValueError, match="is not a readable parquet file"):
-        stream(tmp_path / "x.parquet", target="y")
+        eb.Problem.stream(tmp_path / "x.parquet", target="y")
     with pytest.raises(ValueError, match="chunk is 0; expected a positive number of rows"):
         NpyRows(tmp_path / "x.npy", LABELS, chunk=0)
     with pytest.raises(ValueError, match="is a ndarray; expected its path"):
@@ -201,10 +202,10 @@ def test_files_of_another_kind_are_refused(tmp_path):
 
 
 def test_what_needs_all_rows_says_so():
-    problem = stream(Pieces(LABELS))
-    with pytest.raises(ValueError, match="read in pieces"):
+    problem = eb.Problem.stream(Pieces(LABELS))
+    with pytest.raises(ValueError, match="read in chunks"):
         eb.polish(problem, eb.run(problem), 2)
-    with pytest.raises(ValueError, match="read in pieces"):
+    with pytest.raises(ValueError, match="read in chunks"):
         eb.run(problem, eb.Equilibrium(batch=10))
 
 
@@ -217,11 +218,11 @@ def nan():
 @pytest.mark.parametrize(
     ("source", "sentence"),
     [
-        (nan(), r"row 140 \(counted from 0\) has in column 1 a number that is NaN"),
+        (nan(), r"row 140, column 1 \(counted from 0\) is NaN"),
         ([], "yields no rows"),
         ([(FEATURES, LABELS[:10])], "expected \\(n, D\\) and n labels"),
         ([(FEATURES[:5], LABELS[:5]), (FEATURES[5:, :3], LABELS[5:])], "expected 5 columns"),
-        ([FEATURES], r"piece 0 is a ndarray; .*\(rows in memory go to Problem.create\)"),
+        ([FEATURES], r"chunk 0 is a ndarray; .*\(rows in memory go to Problem.create\)"),
         ([(FEATURES, np.asarray([None, *"ab" * 149, "a"]))], "labels of rows 0 and on have missing ones"),
         ([(FEATURES, np.where(np.arange(300) % 2, 1.0, np.nan))], "labels of rows 0 and on have missing ones"),
         ([(FEATURES, np.asarray([1, *"ab" * 149, "a"], dtype=object))], "of several kinds, int, str"),
@@ -232,11 +233,11 @@ def nan():
 )
 def test_bad_sources_get_one_sentence(source, sentence):
     with pytest.raises(ValueError, match=sentence):
-        stream(source)
+        eb.Problem.stream(source)
 
 
 def test_a_generator_can_be_read_only_once():
-    problem = stream(piece for piece in Pieces(LABELS))
+    problem = eb.Problem.stream(piece for piece in Pieces(LABELS))
     with pytest.raises(ValueError, match="again and again"):
         eb.run(problem)
 
@@ -244,7 +245,7 @@ def test_a_generator_can_be_read_only_once():
 def test_npy_of_another_shape_is_refused(tmp_path):
     np.save(tmp_path / "x.npy", np.asfortranarray(FEATURES))
     with pytest.raises(ValueError, match="by columns; expected numbers"):
-        stream(NpyRows(tmp_path / "x.npy", LABELS))
+        eb.Problem.stream(NpyRows(tmp_path / "x.npy", LABELS))
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -254,7 +255,7 @@ def test_a_stream_is_cut_as_rows_in_memory_are_and_gives_the_same_bits(dtype):
     labels = features[:, 0] + rng.logistic(size=20_000) > 0
     bounds = [0, 100, 7_000, 7_001, 15_000, 20_000]
     parts = [(features[a:b], labels[a:b]) for a, b in pairwise(bounds)]
-    memory, streamed = eb.Problem.create(features, labels, 2.0), stream(parts, 2.0)
+    memory, streamed = eb.Problem.create(features, labels, 2.0), eb.Problem.stream(parts, 2.0)
     one, other = (eb.run(problem, eb.Equilibrium(tol=1e-4), particles=100) for problem in (memory, streamed))
     assert np.array_equal(one.theta, other.theta)
 
@@ -264,7 +265,7 @@ def test_weights_of_some_parts_are_one_in_the_others():
     features, labels, weights = rng.standard_normal((60, 2)), np.arange(60) % 2, rng.uniform(0.5, 2, 60)
     weights[:20] = 1.0
     parts = [(features[:20], labels[:20]), (features[20:], labels[20:], weights[20:])]
-    memory, streamed = eb.Problem.create(features, labels, weights=weights), stream(parts)
+    memory, streamed = eb.Problem.create(features, labels, weights=weights), eb.Problem.stream(parts)
     assert eb.run(streamed).mean == pytest.approx(eb.run(memory).mean, abs=1e-10)
 
 
@@ -276,7 +277,7 @@ def test_rows_in_another_order_differ_by_round_off(sampler, tolerance, K):
     labels = np.argmax(features @ rng.standard_normal((16, K)) + rng.gumbel(size=(20_000, K)), axis=1)
     alone = eb.run(eb.Problem.create(features, labels), sampler)
     order = rng.permutation(20_000).reshape(40, -1)
-    found = eb.run(stream([(features[rows], labels[rows]) for rows in order]), sampler)
+    found = eb.run(eb.Problem.stream([(features[rows], labels[rows]) for rows in order]), sampler)
     sds = np.sqrt(alone.ensemble.variances)
     assert np.max(np.abs(found.mean - alone.mean) / sds) < tolerance
     assert np.max(np.abs(np.sqrt(found.ensemble.variances) / sds - 1)) < tolerance

@@ -15,11 +15,10 @@ import numpy as np
 
 import enkbayes as eb
 from enkbayes.cli import app
-from enkbayes.core import distributed, streams
-from enkbayes.core.streams import NpyRows
+from enkbayes.engine import NpyRows, connect, sharded_rows
 
 NUMBER, COUNT = (int(os.environ.get(name, "0")) for name in ("RANK", "WORLD_SIZE"))
-all_sum = distributed.all_sum
+all_sum = sharded_rows.all_sum
 
 
 def losing(after):
@@ -37,19 +36,19 @@ def losing(after):
 def stream(folder):
     """Fit to the rows in this process's file; the last of several has none in the second fit."""
     source = NpyRows(folder / f"x-{NUMBER}.npy", folder / f"y-{NUMBER}.npy", chunk=16)
-    own = distributed.shard(streams.stream(source, classes=range(3)))
-    some = distributed.create_stream(source if NUMBER < COUNT - 1 else None)
+    own = eb.Problem.stream(source, classes=range(3)).shard()
+    some = eb.Problem.stream_sharded(source if NUMBER < COUNT - 1 else None)
     found = {name: eb.run(problem, particles=50).theta for name, problem in (("own", own), ("some", some))}
     np.savez(folder / f"stream-{NUMBER}.npz", **found)
 
 
 def main(commands, folder):
-    distributed.connect()
+    connect()
     for position, command in enumerate(commands):
         if command["words"] == ["stream"]:
             stream(folder)
             continue
-        distributed.all_sum = losing(command["after"]) if command.get("lose") == NUMBER else all_sum
+        sharded_rows.all_sum = losing(command["after"]) if command.get("lose") == NUMBER else all_sum
         try:
             app([word.replace("NUMBER", str(NUMBER)) for word in command["words"]], prog_name="enkbayes")
         except SystemExit as ended:

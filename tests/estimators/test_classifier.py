@@ -333,7 +333,7 @@ def test_prior_mean_may_bring_the_intercept(wine):
 def test_the_problem_refers_to_the_data_without_a_copy(wine):
     X, y = wine
     clf = EnsembleClassifier(random_state=0).fit(X, y)
-    assert np.shares_memory(clf.problem_.model.features, X)
+    assert np.shares_memory(clf.problem_.features, X)
     assert clf.problem_.dim == 14 * 3
 
 

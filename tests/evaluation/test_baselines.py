@@ -126,7 +126,7 @@ def test_laplace_is_exact_where_the_posterior_is_gaussian():
 def test_probit_rule_of_the_paper():
     problem = method_problem("T1")
     exact, probit = Laplace().fit(problem), LaplaceProbit().fit(problem)
-    features = 3 * problem.model.features[:50]
+    features = 3 * problem.features[:50]
     m, v = features @ exact.mean, np.sum((features @ exact.cov) * features, axis=1)
     expected = 1 / (1 + np.exp(-m / np.sqrt(1 + math.pi * v / 8)))
     assert probit.predict_proba(features)[:, 1] == pytest.approx(expected, abs=1e-12)
@@ -149,7 +149,7 @@ def test_hmc_agrees_with_a_long_run(nuts):
     assert error.max() < 5 / math.sqrt(report.ess)
     ratio = posterior.theta.std(axis=0) / golden["sd"]
     assert ratio == pytest.approx(np.ones_like(ratio), abs=0.2)
-    assert np.abs(posterior.predict_proba(problem.model.features) - golden["proba"]).mean() < 0.002
+    assert np.abs(posterior.predict_proba(problem.features) - golden["proba"]).mean() < 0.002
 
 
 def test_hmc_reports_the_quality_of_its_chains(nuts):
@@ -208,7 +208,7 @@ def test_breast_cancer_laplace_is_worse_than_the_ensemble(record_property):
     features = load_breast_cancer(return_X_y=True)[0]
     assert len(features) == len(golden)
     distance = {
-        name: float(np.abs(method.predict_proba(problem.model.features) - golden).mean())
+        name: float(np.abs(method.predict_proba(problem.features) - golden).mean())
         for name, method in (
             ("equilibrium", eb.run(problem, particles=200)),
             ("laplace", Laplace().fit(problem)),

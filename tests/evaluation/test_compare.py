@@ -56,7 +56,7 @@ def test_every_method_gets_the_same_rows_and_the_same_prior():
         assert one[0] is other[0]
     (first, seed), (second, next_seed) = spies[0].seen[0], spies[0].seen[-1]
     assert (seed, next_seed) == (9, 10)
-    assert not np.array_equal(first.model.features, second.model.features)
+    assert not np.array_equal(first.features, second.features)
     np.testing.assert_array_equal(first.prior.cov, [0.25] * 12 + [2.0] * 3)
     assert (found.prior_precision, found.intercept_precision) == (4.0, 0.5)
     assert (found.classes, found.features, found.train_rows, found.test_rows, found.repeats) == (3, 4, 105, 45, 2)

@@ -113,7 +113,7 @@ def test_particle_flow_on_t1(J, published, record_property):
     truth = eb.run(problem, eb.MeanField())
     root = np.linalg.cholesky(truth.cov)
     whitened = eb.Problem.create(
-        problem.model.features @ root, problem.targets, eb.Gaussian(np.zeros(20), np.linalg.inv(root.T @ root))
+        problem.features @ root, problem.targets, eb.Gaussian(np.zeros(20), np.linalg.inv(root.T @ root))
     )
     plain = ParticleFlow(affine_invariant=False, max_steps=500, tol=0)
     points = eb.AffineEnsemble.factor(np.random.default_rng(0).standard_normal((J, 20))).points

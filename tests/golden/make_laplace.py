@@ -44,7 +44,7 @@ def laplace_torch(name: str) -> dict[str, np.ndarray]:
     problem = head_problem(name)
     K = HEADS[name][1]
     theta = map_estimate(problem).theta.reshape(WIDTH + 1, K)
-    features = torch.as_tensor(problem.model.features)
+    features = torch.as_tensor(problem.features)
     head = torch.nn.Linear(WIDTH, K)
     with torch.no_grad():
         head.weight.copy_(torch.as_tensor(theta[:-1].T))

@@ -43,8 +43,8 @@ def sample(problem: eb.Problem) -> dict[str, np.ndarray]:
     from numpyro.infer import MCMC, NUTS
 
     numpyro.enable_x64()
-    features = np.asarray(problem.model.features)
-    if problem.model.map.intercept:
+    features = np.asarray(problem.features)
+    if problem.model.intercept:
         features = np.hstack([features, np.ones((problem.size, 1))])
     K = problem.likelihood.outputs
     labels = np.asarray(problem.targets)
@@ -70,7 +70,7 @@ def sample(problem: eb.Problem) -> dict[str, np.ndarray]:
     theta = draws.reshape(-1, draws.shape[-1])
     proba = np.zeros((problem.size, K or 2))
     for part in np.array_split(theta, 100):
-        logits = problem.model.map.particle_logits(problem.model.features, part)
+        logits = problem.model.particle_logits(problem.features, part)
         proba += problem.likelihood.mean(logits).sum(axis=1)
     return {
         "draws": theta,

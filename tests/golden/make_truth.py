@@ -43,7 +43,7 @@ class Potential:
 
     def __init__(self, problem: eb.Problem, fitted: eb.AffineEnsemble) -> None:
         self.problem, self.fitted = problem, fitted
-        self.features, self.targets = problem.model.features, np.asarray(problem.targets)
+        self.features, self.targets = problem.features, np.asarray(problem.targets)
 
     def theta(self, z: Vector) -> Vector:
         return np.asarray(self.fitted.mean + z @ self.fitted.basis.T)

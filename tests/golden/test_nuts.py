@@ -18,7 +18,7 @@ def test_posterior_agrees_with_nuts(name, sampler, record_property):
     posterior = eb.run(problem, sampler, particles=200)
     distance = np.abs(posterior.mean - golden["mean"]) / golden["sd"]
     ratio = np.sqrt(np.diag(posterior.cov)) / golden["sd"]
-    proba = posterior.predict_proba(problem.model.features)
+    proba = posterior.predict_proba(problem.features)
     record_property("largest error of the mean, in sd", float(distance.max()))
     record_property("ratios of standard deviations", [float(ratio.min()), float(ratio.mean()), float(ratio.max())])
     assert posterior.info.converged

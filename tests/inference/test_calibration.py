@@ -27,7 +27,7 @@ def loss(problem, features, labels, posterior=None):
 
 
 def point(problem, theta, features):
-    return np.asarray(problem.likelihood.mean(problem.model.map.particle_logits(features, theta[None])))[:, 0]
+    return np.asarray(problem.likelihood.mean(problem.model.particle_logits(features, theta[None])))[:, 0]
 
 
 TRUTH = np.linspace(-1, 1, 5)

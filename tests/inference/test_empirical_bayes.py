@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.preprocessing import scale
 
 import enkbayes as eb
-from enkbayes.core.linear_map import LinearMap
+from enkbayes.core.linear_logits import LinearLogits
 from enkbayes.inference.empirical_bayes import PriorSearch, parameter_groups, tune_prior, with_variances
 from enkbayes.inference.propagation import propagate
 
@@ -34,7 +34,7 @@ def breast_cancer(**kwargs):
 
 
 def penalised(problem, variance, widest=WIDEST):
-    value = propagate(with_variances(problem, parameter_groups(problem.model.map), [variance])).log_evidence
+    value = propagate(with_variances(problem, parameter_groups(problem.model), [variance])).log_evidence
     return value + SHAPE * (math.log(variance) - variance / widest)
 
 
@@ -59,7 +59,7 @@ def test_the_width_of_drawn_weights_is_found(sd):
 
 def test_units_of_the_features_do_not_matter():
     problem = drawn(0.5)
-    features, labels = problem.model.features, problem.targets.astype(int)
+    features, labels = problem.features, problem.targets.astype(int)
     (once,), (again,) = (tune_prior(eb.Problem.create(c * features, labels, 1.0))[1].variances for c in (1.0, 1e-3))
     assert again * 1e-6 == pytest.approx(once, rel=0.02)
 
@@ -67,7 +67,7 @@ def test_units_of_the_features_do_not_matter():
 def test_sparse_and_torch_problems_are_tuned_in_their_own_library():
     torch = pytest.importorskip("torch")
     problem = drawn(0.5)
-    features, labels = problem.model.features, problem.targets.astype(int)
+    features, labels = problem.features, problem.targets.astype(int)
     value = tune_prior(problem)[1].variances[0]
     tuned, tuning = tune_prior(eb.Problem.create(scipy.sparse.csr_matrix(features), labels, 1.0))
     assert tuning.variances[0] == pytest.approx(value, rel=1e-3)
@@ -83,7 +83,7 @@ def test_groups_get_variances_of_their_own():
     sds = np.repeat([0.05, 1.0], 10)
     labels = rng.random(1500) < expit(features @ (rng.standard_normal(20) * sds))
     problem = eb.Problem.create(features, labels, 1.0, intercept=100.0)
-    groups = parameter_groups(problem.model.map, np.repeat(["weak", "strong"], 10))
+    groups = parameter_groups(problem.model, np.repeat(["weak", "strong"], 10))
     tuned, tuning = tune_prior(problem, groups)
     strong, weak = tuning.variances  # in the order of the labels
     assert strong > 20 * weak
@@ -96,10 +96,10 @@ def test_the_intercept_can_be_a_group():
     rng = np.random.default_rng(2)
     features = rng.standard_normal((500, 4))
     problem = eb.Problem.create(features, rng.random(500) < expit(features[:, 0] + 3), 1.0, intercept=100.0)
-    _, tuning = tune_prior(problem, parameter_groups(problem.model.map, intercept=True))
+    _, tuning = tune_prior(problem, parameter_groups(problem.model, intercept=True))
     assert len(tuning.variances) == 2
     assert 3 < tuning.variances[1] < 40  # about the square of its value, 3
-    tuned, only = tune_prior(problem, parameter_groups(problem.model.map, weights=False, intercept=True))
+    tuned, only = tune_prior(problem, parameter_groups(problem.model, weights=False, intercept=True))
     assert tuned.prior.cov.tolist() == [1.0] * 4 + list(only.variances)
 
 
@@ -176,12 +176,12 @@ def test_wrong_input_is_explained():
     with pytest.raises(ValueError, match="nonlinear logits cannot be tuned"):
         tune_prior(nonlinear)
     with pytest.raises(ValueError, match=r"prior_groups has shape \(2,\); expected \(3,\)"):
-        parameter_groups(LinearMap(3, None, intercept=False), ["a", "b"])
+        parameter_groups(LinearLogits(3, None, intercept=False), ["a", "b"])
 
 
 def test_a_features_group_is_shared_by_all_classes():
     assert (
-        parameter_groups(LinearMap(2, 3, intercept=True), [7, 5], intercept=True).tolist()
+        parameter_groups(LinearLogits(2, 3, intercept=True), [7, 5], intercept=True).tolist()
         == [1] * 3 + [0] * 3 + [2] * 3
     )
 

@@ -191,7 +191,7 @@ def test_posteriors_that_are_no_full_gaussian_get_a_proposal(sampler):
 
 def test_nonlinear_logits_have_an_evidence_too():
     linear, _ = mean_field("T0")
-    features = linear.model.features
+    features = linear.features
     problem = eb.Problem.nonlinear(lambda theta: features @ theta.T, linear.targets.astype(int), linear.prior)
     posterior = eb.run(problem, particles=100)
     for evidence in (log_evidence(problem, posterior), path_sampling(problem, posterior)):
@@ -205,7 +205,7 @@ def test_nonlinear_logits_have_an_evidence_too():
 def test_single_precision_torch_gives_the_same():
     torch = pytest.importorskip("torch")
     problem, posterior = mean_field("T1")
-    features = torch.as_tensor(problem.model.features, dtype=torch.float32)
+    features = torch.as_tensor(problem.features, dtype=torch.float32)
     other = eb.Problem.create(features, problem.targets.astype(int), 1.0)
     evidence = log_evidence(other, eb.run(other, eb.MeanField()))
     same = log_evidence(problem, posterior)  # not the same draws: the two libraries turn the basis differently

@@ -22,7 +22,7 @@ def fit(problem):
 
 
 def own_losses(posterior, part):
-    proba = posterior.predict_proba(part.model.features)
+    proba = posterior.predict_proba(part.features)
     return -np.log(proba[np.arange(part.size), part.targets.astype(int)])
 
 

@@ -187,7 +187,7 @@ def test_a_low_rank_with_a_complement_is_polished_in_all_directions():
     fitted = posterior.ensemble
     assert fitted.complement is not None
     z = np.random.default_rng(0).standard_normal((7, fitted.freedom))
-    assert np.allclose(fitted.whiten(fitted.unwhiten(z)), z)
+    assert np.allclose(fitted.gaussian.whiten(fitted.gaussian.unwhiten(z)), z)
     polished = eb.polish(problem, posterior, 2)
     assert polished.fitted is fitted
     moved = polished.theta - posterior.theta

@@ -110,14 +110,14 @@ def test_softmax_is_close_to_the_truth():
 def test_two_classes_as_softmax_are_the_same_model():
     """Two independent weights with half the variance each have the difference of one."""
     problem = method_problem("T1")
-    features, labels = problem.model.features, problem.targets.astype(int)
+    features, labels = problem.features, problem.targets.astype(int)
     twin = eb.Problem.create(features, labels, 0.5, likelihood=eb.Categorical(2))
     assert propagate(twin).log_evidence == pytest.approx(propagate(problem).log_evidence, abs=0.01)
 
 
 def test_weights_count_rows():
     problem = method_problem("T0")
-    features, labels = problem.model.features, problem.targets.astype(int)
+    features, labels = problem.features, problem.targets.astype(int)
     keep = np.concatenate([np.arange(20), np.arange(5)])
     repeated = eb.Problem.create(features[keep], labels[keep], 1.0)
     weighted = eb.Problem.create(features, labels, 1.0, weights=np.where(np.arange(20) < 5, 2.0, 1.0))
@@ -128,7 +128,7 @@ def test_weights_count_rows():
 def test_sparse_chunked_and_torch_features_give_the_same():
     torch = pytest.importorskip("torch")
     problem = method_problem("T3")
-    features, labels = problem.model.features, problem.targets.astype(int)
+    features, labels = problem.features, problem.targets.astype(int)
     value = propagate(problem).log_evidence
     others = [
         eb.Problem.create(scipy.sparse.csr_matrix(features), labels, 2.0),
@@ -141,7 +141,7 @@ def test_sparse_chunked_and_torch_features_give_the_same():
 
 def test_a_datum_without_features_says_nothing_of_the_weights():
     problem = method_problem("T0")
-    features, labels = problem.model.features, problem.targets.astype(int)
+    features, labels = problem.features, problem.targets.astype(int)
     more = eb.Problem.create(np.vstack([features, np.zeros((1, 2))]), np.append(labels, 1), 1.0)
     assert propagate(more).log_evidence == pytest.approx(propagate(problem).log_evidence - np.log(2), abs=1e-3)
 

@@ -6,8 +6,8 @@ from sklearn.datasets import load_digits, load_wine
 from sklearn.preprocessing import scale
 
 import enkbayes as eb
-from enkbayes.core.complement import Complement
-from enkbayes.solvers import structured
+from enkbayes.core.low_rank import Complement
+from enkbayes.solvers import low_rank_mean_field as structured
 from oracles.problems import logistic_data
 
 
@@ -111,11 +111,11 @@ def test_draws_and_density_of_a_law_with_complement_agree(softmax):
     problem, _ = softmax
     ensemble = law(problem, 10).ensemble
     z = np.random.default_rng(0).standard_normal((3, ensemble.freedom))
-    root = ensemble.unwhiten(np.eye(ensemble.freedom)) - ensemble.mean  # rows: images of the axes
+    root = ensemble.gaussian.unwhiten(np.eye(ensemble.freedom)) - ensemble.mean  # rows: images of the axes
     np.testing.assert_allclose(root.T @ root, ensemble.cov, atol=1e-10)
     np.testing.assert_allclose(ensemble.variances, np.diag(ensemble.cov), atol=1e-10)
-    np.testing.assert_allclose(ensemble.unwhiten(z), ensemble.mean + z @ root, atol=1e-10)
-    assert ensemble.log_volume == pytest.approx(np.linalg.slogdet(ensemble.cov)[1] / 2, abs=1e-8)
+    np.testing.assert_allclose(ensemble.gaussian.unwhiten(z), ensemble.mean + z @ root, atol=1e-10)
+    assert ensemble.gaussian.log_volume == pytest.approx(np.linalg.slogdet(ensemble.cov)[1] / 2, abs=1e-8)
 
 
 def test_the_gaussian_predictive_includes_the_complement(binary):

@@ -91,7 +91,7 @@ def test_sums_in_a_basis_are_those_of_the_rows(name, expectation, particles, sca
     weights = np.random.default_rng(2).uniform(0.5, 2, len(features))
     problem = make(name, features, labels, 1.0, intercept=1.0, weights=weights, chunk=16)
     ensemble = eb.AffineEnsemble.factor(scale * problem.prior.sample(particles, np.random.default_rng(3)))
-    linear, observed = problem.model.map, (problem.targets, problem.weights)
+    linear, observed = problem.model, (problem.targets, problem.weights)
     mean_logits, V = linear.gaussian_logits(features, ensemble)
     in_basis = expectation.in_basis(problem.likelihood, mean_logits, V, ensemble.points, *observed)
     loss, slope, curvature = expectation.by_row(
@@ -117,7 +117,7 @@ def test_no_rows_add_nothing(name, expectation):
     features, labels = raw_data(name)
     problem = make(name, features, labels, 1.0)
     ensemble = eb.AffineEnsemble.factor(problem.prior.sample(40, np.random.default_rng(0)))
-    mean_logits, V = problem.model.map.gaussian_logits(features[:0], ensemble)
+    mean_logits, V = problem.model.gaussian_logits(features[:0], ensemble)
     moments = expectation.in_basis(problem.likelihood, mean_logits, V, ensemble.points, problem.targets[:0], None)
     assert float(moments.loss) == 0
     assert not np.any(moments.g)

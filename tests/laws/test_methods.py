@@ -36,7 +36,7 @@ def small_problem(likelihood, convert=lambda x: x, prior=1.0):
 def check(method, problem, posterior):
     """What holds for anything that a method returns."""
     K = problem.likelihood.n_classes
-    features = problem.model.features
+    features = problem.features
     assert isinstance(posterior, eb.Posterior)
     proba = to_numpy(posterior.predict_proba(features))
     members = to_numpy(posterior.sample_proba(features))
@@ -92,7 +92,7 @@ def test_torch_arrays_stay_torch_arrays(name):
     expected = quick(name).fit(small_problem("bernoulli"))
     problem = small_problem("bernoulli", torch.asarray)
     posterior = quick(name).fit(problem)
-    assert namespace(posterior.theta) is namespace(problem.model.features)
+    assert namespace(posterior.theta) is namespace(problem.features)
     assert to_numpy(posterior.theta) == pytest.approx(expected.theta, abs=1e-6)
 
 

@@ -24,11 +24,11 @@ def test_one_tamed_step_is_the_papers(shape, log_scale, log_variance):
     D, N, J, seed = shape
     problem, rng = binary(D, N, seed, 10**log_scale, 10**log_variance)
     theta = problem.prior.sample(J, rng)
-    logits = problem.model.features @ theta.T
+    logits = problem.features @ theta.T
     if np.abs(logits).max() > 25:
         return  # the paper's R^{-1} underflows there; the package does not form it
     *_, last = eb.iterate(problem, eb.TamedHomotopy(ds=1.0), theta=theta)
-    expected = paper.tamed_step(theta, problem.model.features.T, problem.targets, 1.0)
+    expected = paper.tamed_step(theta, problem.features.T, problem.targets, 1.0)
     assert np.allclose(last.ensemble.theta, expected, rtol=1e-6, atol=1e-6 * np.abs(expected).max())
 
 
@@ -50,7 +50,7 @@ def test_moments_are_sums_over_data_for_any_chunk(shape, log_scale, log_variance
     D, N, J, seed = shape
     problem, rng = binary(D, N, seed, 10**log_scale, 10**log_variance)
     ensemble = eb.AffineEnsemble.factor(problem.prior.sample(J, rng))
-    chunked = eb.Problem.create(problem.model.features, problem.targets, problem.prior, classes=[0, 1], chunk=chunk)
+    chunked = eb.Problem.create(problem.features, problem.targets, problem.prior, classes=[0, 1], chunk=chunk)
     for expectation in (empirical, closure):
         one, other = problem.moments(ensemble, expectation), chunked.moments(ensemble, expectation)
         scale = 1 + float(np.abs(one.S).max())

@@ -6,12 +6,10 @@ import numpy as np
 import pytest
 
 import enkbayes as eb
-from enkbayes.core import expectations
 from enkbayes.core.ensemble import AffineEnsemble
 from enkbayes.samplers.equilibrium import frozen_flow
 from enkbayes.samplers.homotopy import assimilate
 from enkbayes.samplers.stochastic import noisy_step
-from enkbayes.solvers.relaxation import evaluate
 from oracles import paper
 from oracles.problems import logistic_data, method_problem
 
@@ -113,7 +111,7 @@ def test_exact_flows_are_the_dense_ones():
     assert stepped.mean == pytest.approx(mean, abs=1e-12)
     assert stepped.cov == pytest.approx(cov, abs=1e-12)
     mean, cov = paper.unsplit_step(theta, features.T, labels, prior.mean, prior.dense_cov, 0.3)
-    stepped = frozen_flow(ensemble, evaluate(problem, ensemble, expectations.empirical), 0.3)
+    stepped = ensemble.affine(*frozen_flow(problem.potential_moments(ensemble), 0.3))
     assert stepped.mean == pytest.approx(mean, abs=1e-12)
     assert stepped.cov == pytest.approx(cov, abs=1e-12)
 
@@ -123,7 +121,7 @@ def _homotopy_errors(printed, ds):
     from enkbayes.reproduction.theory import homotopy_flow, solve_flow
 
     problem = method_problem("T0")
-    Phi, d = problem.model.features.T, problem.targets
+    Phi, d = problem.features.T, problem.targets
     theta = problem.prior.whitened(40, np.random.default_rng(0))
     reference = solve_flow(problem, AffineEnsemble.factor(theta), [1.0], flow=homotopy_flow)[0]
     for _ in range(round(1 / ds)):

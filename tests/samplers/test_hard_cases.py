@@ -38,7 +38,7 @@ def test_an_ill_conditioned_full_prior():
     problem = eb.Problem.create(
         rng.standard_normal((20, 9)), rng.standard_normal(20), eb.Gaussian(np.zeros(9), P0), likelihood=eb.Normal(0.5)
     )
-    X, d = problem.model.features, problem.targets
+    X, d = problem.features, problem.targets
     gain = P0 @ X.T @ np.linalg.inv(X @ P0 @ X.T + 0.5 * np.eye(20))
     for sampler in (eb.Equilibrium(), eb.MeanField(), eb.Homotopy(steps=1)):
         posterior = eb.run(problem, sampler, particles=40)

@@ -29,11 +29,11 @@ def test_total_weight_of_every_datum_is_one(monkeypatch):
 
     problem = method_problem("T0")
     weight = dict.fromkeys(range(problem.size), 0.0)
-    key = {tuple(row): n for n, row in enumerate(problem.model.features)}
+    key = {tuple(row): n for n, row in enumerate(problem.features)}
     original = homotopy.assimilate
 
     def counted(part, ensemble, ds, *, midpoint):
-        for row in part.model.features:
+        for row in part.features:
             weight[key[tuple(row)]] += ds
         return original(part, ensemble, ds, midpoint=midpoint)
 

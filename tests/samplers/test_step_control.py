@@ -66,7 +66,7 @@ def test_skewed_features_settle():
     posterior = eb.run(problem, eb.Equilibrium(), particles=J)
     assert posterior.info.converged
     limit = eb.run(problem, eb.MeanField())
-    distance = np.abs(posterior.predict_proba(problem.model.features) - limit.predict_proba(problem.model.features))
+    distance = np.abs(posterior.predict_proba(problem.features) - limit.predict_proba(problem.features))
     assert distance.mean() < 0.002
 
 

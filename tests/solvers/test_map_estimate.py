@@ -9,8 +9,11 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 
 import enkbayes as eb
+from enkbayes.core.expectations import at_mean
+from enkbayes.core.low_rank import LowRankGaussian
 from enkbayes.engine.arrays import namespace, to_numpy
-from enkbayes.solvers.map_estimate import map_estimate, whitened_moments
+from enkbayes.solvers.laplace import whitened_moments
+from enkbayes.solvers.map_estimate import map_estimate
 from laws.cases import LIKELIHOODS, full_prior, make, raw_data
 from oracles.problems import method_problem
 
@@ -48,11 +51,11 @@ def test_hessian_against_finite_differences_and_ensemble_moments(likelihood, spa
     sparse_features = scipy.sparse.csr_array(features) if sparse else features
     problem = make(likelihood, sparse_features, labels, full_prior(likelihood), **options)
     theta = np.random.default_rng(0).standard_normal(problem.dim)
-    H = problem.model.hessian(theta, problem.likelihood, problem.targets, problem.weights)
+    H = problem.moments(LowRankGaussian(theta, np.eye(problem.dim)), at_mean).S
     h = 1e-5 * np.eye(problem.dim)
     expected = (problem.loss_and_gradient(theta + h)[1] - problem.loss_and_gradient(theta - h)[1]) / 2e-5
     assert pytest.approx(expected, abs=1e-6) == H
-    point = eb.AffineEnsemble(theta, prior.dense_root, np.zeros((1, problem.dim)))
+    point = eb.AffineEnsemble(theta, prior.dense_root, np.zeros((1, problem.dim)))  # one particle, at theta
     same, moments = problem.potential_moments(point), whitened_moments(problem, theta)
     assert moments.g == pytest.approx(same.g, abs=1e-9)
     assert pytest.approx(same.S, abs=1e-9) == moments.S
@@ -129,11 +132,8 @@ def test_more_parameters_than_newton_takes():
     assert estimate.residual < 1e-5
 
 
-def test_says_when_it_has_not_arrived(monkeypatch):
-    import enkbayes.solvers.map_estimate as module
-
-    monkeypatch.setattr(module, "DENSE", 0)
-    estimate = map_estimate(method_problem("T1"), max_steps=2)
+def test_says_when_it_has_not_converged():
+    estimate = map_estimate(method_problem("T1"), max_steps=2, dense=0)
     assert not estimate.converged
     assert "posterior sds from the maximum" in estimate.message
 

@@ -207,7 +207,7 @@ def test_foreign_files_are_refused(path):
         (lambda h: h["posterior"]["info"]["fields"].update(residual="small"), "residual is 'small'; expected float"),
         (lambda h: h["posterior"]["info"]["fields"].update(steps=True), "steps is True; expected int"),
         (lambda h: h["posterior"]["info"]["fields"].update(trace=[[1, 2]]), "trace"),
-        (lambda h: h["posterior"]["info"].update(type="LinearMap"), "info has other fields than a LinearMap"),
+        (lambda h: h["posterior"]["info"].update(type="LinearLogits"), "info has other fields than a LinearLogits"),
         (lambda h: h["posterior"].update(info=h["posterior"]["map"]), "field info is"),
         (lambda h: h["posterior"].update(gaussian="yes"), "field gaussian is 'yes'; expected bool"),
         (lambda h: h["posterior"].update(colour="red"), "other fields than a Posterior"),

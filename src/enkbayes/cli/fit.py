@@ -14,7 +14,7 @@ import typer
 
 from enkbayes.cli.console import AsJson, Output, Quiet, text, warnings_as_notes
 from enkbayes.cli.processes import Processes, together
-from enkbayes.engine.processes import first, told
+from enkbayes.engine.processes import first, shared_errors
 
 if TYPE_CHECKING:
     from enkbayes.cli.tables import Preprocessing, Table
@@ -71,7 +71,7 @@ def fit(
             progress=output.interactive,
             sweeps=sweeps,
         )
-        with told():
+        with shared_errors():
             classifier.set_params(prior_precision=_precision(prior_precision))
             if processes.leads:
                 _check_files(out, report, checkpoint)
@@ -80,7 +80,7 @@ def fit(
         with warnings_as_notes(output):
             _learn(classifier, data, processes, checkpoint)
         trust, _ = classifier.trust_, classifier.evidence_  # computed now, so that the file contains both
-        with told():
+        with shared_errors():
             if processes.leads:
                 _save(classifier, data, out, whole=processes.count == 1)
         if checkpoint is not None:
@@ -121,7 +121,7 @@ class TrainingData:
     def agreed(self) -> TrainingData:
         """Return the data with the preprocessing of the first process; raise if a process has read another table."""
         rows, preprocessing = first((self.table.rows, self.preprocessing))
-        with told():
+        with shared_errors():
             if rows != self.table.rows or preprocessing.features != self.preprocessing.features:
                 here, there = len(self.preprocessing.features), len(preprocessing.features)
                 raise ValueError(

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from enkbayes.core.linear_map import LinearMap
+from enkbayes.core.linear_logits import LinearLogits
 from enkbayes.engine.arrays import Array, to_numpy
 
 
 def to_arviz(
-    theta: Array, linear: LinearMap | None, classes: np.ndarray[Any, Any] | None, feature_names: Sequence[str] | None
+    theta: Array, linear: LinearLogits | None, classes: np.ndarray[Any, Any] | None, feature_names: Sequence[str] | None
 ) -> Any:
     """Return particles theta (J, P) as one chain of J draws: an InferenceData of ArviZ 0.x, a DataTree of ArviZ 1.x."""
     arviz = quiet_arviz()
@@ -41,13 +41,13 @@ def quiet_arviz() -> Any:
 
 def labelled_draws(
     theta: np.ndarray[Any, Any],
-    linear: LinearMap | None,
+    linear: LinearLogits | None,
     classes: np.ndarray[Any, Any] | None,
     feature_names: Sequence[str] | None,
 ) -> tuple[np.ndarray[Any, Any], dict[str, list[Any]]]:
     """Return theta as (1, J, feature[, class]) and the labels of every dimension after chain and draw, in order.
 
-    >>> labelled_draws(np.zeros((5, 6)), LinearMap(2, 2, intercept=True), np.asarray(["a", "b"]), None)[1]
+    >>> labelled_draws(np.zeros((5, 6)), LinearLogits(2, 2, intercept=True), np.asarray(["a", "b"]), None)[1]
     {'feature': ['x0', 'x1', 'intercept'], 'class': ['a', 'b']}
     """
     if linear is None:

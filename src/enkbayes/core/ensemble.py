@@ -24,7 +24,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from enkbayes.core.complement import Complement
+from enkbayes.core.low_rank import Complement, LowRankGaussian
 from enkbayes.core.moments import Moments
 from enkbayes.engine.arrays import Array, epsilon, like, namespace
 from enkbayes.engine.threads import product
@@ -45,8 +45,8 @@ def affine_map(
 class AffineEnsemble:
     """J particles theta_j = mean + basis @ points_j, with mean (P,), basis (P, r) and points (J, r).
 
-    A small ensemble of a large model may carry a `complement`, the law outside the basis; every particle then has a
-    part of it as well.
+    A small ensemble of a large model may have a `complement`, the distribution outside the basis; every particle then
+    has a part of it as well.
 
     >>> import numpy as np
     >>> ensemble = AffineEnsemble(np.asarray([1.0]), np.asarray([[2.0]]), np.asarray([[-1.0], [1.0]]))
@@ -116,50 +116,30 @@ class AffineEnsemble:
         mirrored = 2 * n == self.size and self.complement is None and bool(namespace(first).all(second == -first))
         return first if mirrored else None
 
+    @cached_property
+    def deviations(self) -> Array:
+        """The deviations x (J / 2, P) of an ensemble whose particles are mean + x and mean - x."""
+        return product(self.antithetic_half, self.basis.mT)
+
+    @cached_property
+    def gaussian(self) -> LowRankGaussian:
+        """N(mean, P): the Gaussian whose points the particles are."""
+        return LowRankGaussian(self.mean, self.basis, self.complement)
+
     @property
     def cov(self) -> Array:
         """P = basis basis' (P, P), and the complement's part."""
-        inside = self.basis @ self.basis.mT
-        return inside if self.complement is None else inside + self.complement.cov(self.basis)
+        return self.gaussian.cov
 
     @property
     def variances(self) -> Array:
         """The diagonal of cov, (P,)."""
-        inside = namespace(self.basis).sum(self.basis**2, axis=1)
-        return inside if self.complement is None else inside + self.complement.variances(self.basis)
+        return self.gaussian.variances
 
     @property
     def freedom(self) -> int:
         """The number of directions in which N(mean, cov) has any spread: r, or P with a complement."""
-        return self.rank if self.complement is None else int(self.mean.shape[0])
-
-    def unwhiten(self, z: Array) -> Array:
-        """Return theta (n, P) for standard coordinates z (n, freedom): standard normal z give draws of N(mean, cov)."""
-        if self.complement is None:
-            return self.mean + z @ self.basis.mT
-        outside, inside = self.complement.unwhiten(self.basis, z)
-        return self.mean + inside @ self.basis.mT + outside
-
-    def whiten(self, theta: Array) -> Array:
-        """Return z (n, freedom) of theta (n, P): the inverse of `unwhiten`, within the span if there is no complement.
-
-        >>> import numpy as np
-        >>> ensemble = AffineEnsemble.factor(np.random.default_rng(0).standard_normal((5, 8)))
-        >>> bool(np.allclose(ensemble.whiten(ensemble.theta), ensemble.points))
-        True
-        """
-        if self.complement is not None:
-            return self.complement.whiten(self.basis, theta - self.mean)
-        u, s, vt = namespace(self.basis).linalg.svd(self.basis, full_matrices=False)
-        return ((theta - self.mean) @ u / s) @ vt
-
-    @property
-    def log_volume(self) -> float:
-        """Log |det| of `unwhiten` (of its restriction to the span, where it has one)."""
-        if self.complement is not None:
-            return self.complement.log_volume()
-        xp = namespace(self.basis)
-        return float(xp.sum(xp.log(xp.linalg.svdvals(self.basis))))
+        return self.gaussian.freedom
 
     def to(self, reference: Array) -> AffineEnsemble:
         """Return the same ensemble in the library, dtype and device of `reference`."""

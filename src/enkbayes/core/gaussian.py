@@ -32,6 +32,18 @@ def standard_points(size: int, dim: int, rng: np.random.Generator) -> np.ndarray
     return _orthonormal(x) if size > dim else np.asarray(x * math.sqrt(size / (size - 1)))
 
 
+def informed_points(size: int, rank: int, rng: np.random.Generator) -> np.ndarray[Any, Any]:
+    """Return points (size, rank): whitened in as many leading coordinates as possible, centred draws in the others.
+
+    >>> points = informed_points(5, 8, np.random.default_rng(0))
+    >>> bool(np.allclose(points[:, :4].T @ points[:, :4] / 5, np.eye(4))), points.shape
+    (True, (5, 8))
+    """
+    exact = min(size - 1, rank)
+    leading = standard_points(size, exact, rng)
+    return leading if exact == rank else np.concatenate([leading, standard_points(size, rank - exact, rng)], axis=1)
+
+
 def _orthonormal(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Return x R (n, dim) with second moment x'x / n the identity; of normal draws no direction is preferred."""
     q, r = np.linalg.qr(x)

@@ -1,4 +1,4 @@
-"""What the data tell an ensemble: two small sums over data points, in the coordinates of the ensemble's basis."""
+"""Moments: the two small sums over rows through which data move an ensemble, in the coordinates of its basis."""
 
 from __future__ import annotations
 
@@ -6,35 +6,11 @@ import math
 from dataclasses import dataclass
 from functools import cached_property
 
-import numpy as np
-
 from enkbayes.engine.arrays import Array, all_finite, namespace, symmetric
-from enkbayes.engine.threads import product
-from enkbayes.solvers.roots import inverse_root
 
 
 class Diverged(ArithmeticError):
     """The moments are no longer finite: the ensemble has left the range of floating-point numbers."""
-
-
-@dataclass(frozen=True, eq=False)
-class Sums:
-    """Several sums over the same data, which add up together.
-
-    >>> (Sums((1.0, 2.0)) + Sums((3.0, 4.0))).parts
-    (4.0, 6.0)
-    """
-
-    parts: tuple[Array, ...]
-
-    def __add__(self, other: Sums) -> Sums:
-        return Sums(tuple(a + b for a, b in zip(self.parts, other.parts, strict=True)))
-
-    def __sub__(self, other: Sums) -> Sums:
-        return self + other * -1.0
-
-    def __mul__(self, factor: float) -> Sums:
-        return Sums(tuple(factor * a for a in self.parts))
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,14 +28,11 @@ class Moments:
     g: Array
     S: Array
 
-    @classmethod
-    def seen(cls, sums: Sums, basis: Array) -> Moments:
-        """Return the moments of sums (loss, gradient (P,), Hessian (P, P)) in the parameters."""
-        loss, gradient, hessian = sums.parts
-        return cls(loss, basis.mT @ gradient, _congruent(basis, hessian))
-
     def __add__(self, other: Moments) -> Moments:
         return Moments(self.loss + other.loss, self.g + other.g, self.S + other.S)
+
+    def __sub__(self, other: Moments) -> Moments:
+        return self + other * -1.0
 
     def __mul__(self, factor: float) -> Moments:
         return Moments(self.loss * factor, self.g * factor, self.S * factor)
@@ -74,17 +47,11 @@ class Moments:
         return xp.maximum(w, xp.zeros_like(w)), U
 
     @cached_property
-    def near_root(self) -> Array | None:
-        """S^{-1/2} where S is near a multiple of the identity, None elsewhere: see `solvers/roots.py`."""
-        return inverse_root(self.S)
-
-    @cached_property
     def residual(self) -> float:
         """Natural-gradient norm eps = sqrt((|g|^2 + |I - S|_F^2 / 2) / r): affine invariant, zero exactly at
         equilibrium.
 
-        For the moments of the whole potential this is METHOD's step-free stopping quantity: g'Pg and ||I - P^(1/2) H
-        P^(1/2)||.
+        For the moments of the whole potential it measures g' P g and ||I - P^(1/2) H P^(1/2)||, whatever the step size.
         """
         xp = namespace(self.g)
         eye = xp.eye(self.g.shape[0], dtype=self.g.dtype, device=self.g.device)
@@ -92,12 +59,3 @@ class Moments:
         if not math.isfinite(squared):
             raise Diverged("the residual of the ensemble is not finite")
         return math.sqrt(squared / self.g.shape[0])
-
-
-def _congruent(basis: Array, H: Array) -> Array:
-    """Return basis' H basis (r, r); without products for a diagonal basis, as whitened draws of many a prior have."""
-    if type(basis) is np.ndarray and basis.shape[0] == basis.shape[1]:
-        scale = np.diagonal(basis)
-        if np.count_nonzero(basis) == np.count_nonzero(scale):
-            return scale[:, None] * H * scale
-    return product(basis.mT, product(H, basis))

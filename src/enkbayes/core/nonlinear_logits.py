@@ -7,14 +7,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
-from typing import ClassVar
 
 from enkbayes.core.ensemble import AffineEnsemble
 from enkbayes.core.expectations import Expectation
 from enkbayes.core.likelihoods import Likelihood
-from enkbayes.core.likelihoods.base import weighted
+from enkbayes.core.likelihoods.base import pull_back, weighted
 from enkbayes.core.moments import Moments
 from enkbayes.engine.arrays import Array, like, namespace
+from enkbayes.engine.rows import Rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,7 +27,6 @@ class NonlinearLogits:
     logits are close to linear over the ensemble's spread; `nonlinearity` measures it.
     """
 
-    single: ClassVar[bool] = False  # the precision is that of the function
     logits: Callable[[Array], Array]
     jacobian: Callable[[Array, Array], Array] | None
     outputs: int | None
@@ -36,30 +35,23 @@ class NonlinearLogits:
     chunk: int
 
     def moments(
-        self,
-        ensemble: AffineEnsemble,
-        likelihood: Likelihood,
-        expectation: Expectation,
-        targets: Array,
-        weights: Array | None,
-        *,
-        single: bool = False,
+        self, rows: Rows, ensemble: AffineEnsemble, likelihood: Likelihood, expectation: Expectation
     ) -> Moments:
-        """Return the sums over all data; the precision is that of the function."""
+        """Return E[Psi], g and S of all rows."""
         if expectation.gaussian:
             raise ValueError("nonlinear logits have no Gaussian closure; use Equilibrium() or another particle sampler")
+        theta = ensemble.mean[None, :] if expectation.at_mean else ensemble.theta
         if self.jacobian is None:
-            F = self.logits(ensemble.theta)
-            return likelihood.moments(F, _slope(F, ensemble.points), targets, weights)
+            F = self.logits(theta)
+            return self._added(F, _slope(F, ensemble.points), rows.targets, rows.weights, likelihood)
         group = max(1, self.chunk // self.size)
-        theta = ensemble.theta
-        parts = (theta[j : j + group, :] for j in range(0, ensemble.size, group))
-        return reduce(add, (self._gauss_newton(part, ensemble, likelihood, targets, weights) for part in parts))
+        parts = (theta[j : j + group, :] for j in range(0, theta.shape[0], group))
+        return reduce(add, (self._gauss_newton(rows, part, theta.shape[0], ensemble, likelihood) for part in parts))
 
     def _gauss_newton(
-        self, theta: Array, ensemble: AffineEnsemble, likelihood: Likelihood, targets: Array, weights: Array | None
+        self, rows: Rows, theta: Array, particles: int, ensemble: AffineEnsemble, likelihood: Likelihood
     ) -> Moments:
-        """Return mean_j sum_n of some particles: each pair (n, j) is a datum of weight 1/J, seen by one particle."""
+        """Return mean_j sum_n of some particles: each pair (n, j) counts as a row of weight 1/J with one particle."""
         if self.jacobian is None:
             raise ValueError("the Gauss-Newton form needs a Jacobian")
         xp = namespace(theta)
@@ -67,33 +59,39 @@ class NonlinearLogits:
         n, j = F.shape[:2]
         tail = () if self.outputs is None else (self.outputs,)
         ones = xp.ones((n,), dtype=theta.dtype, device=theta.device)
-        return likelihood.moments(
+        return self._added(
             xp.reshape(F, (n * j, 1, *tail)),
             xp.reshape(V, (n * j, *tail, ensemble.rank)),
-            xp.repeat(targets, j),
-            xp.repeat((ones if weights is None else weights) / ensemble.size, j),
+            xp.repeat(rows.targets, j),
+            xp.repeat((ones if rows.weights is None else rows.weights) / particles, j),
+            likelihood,
         )
 
-    def loss(self, theta: Array, likelihood: Likelihood, targets: Array, weights: Array | None) -> Array:
-        """Return Psi (J,) of the particles theta (J, P)."""
-        loss = likelihood.loss(self.logits(theta), targets)
-        return namespace(loss).sum(weighted(loss, weights), axis=0)
+    def _added(self, F: Array, V: Array, targets: Array, weights: Array | None, likelihood: Likelihood) -> Moments:
+        """Return the moments of logits F (n, J) or (n, J, K), with V in place of the logits of the basis."""
+        xp = namespace(F)
+        averages = likelihood.averages(xp.asarray(F, copy=True), targets)  # the logits may be the user's own array
+        loss, slope, curvature = (weighted(x, weights) for x in averages)
+        return Moments(*pull_back(V, (loss, slope, curvature)))
 
-    def loss_and_gradient(
-        self, theta: Array, likelihood: Likelihood, targets: Array, weights: Array | None
-    ) -> tuple[Array, Array]:
+    def loss(self, rows: Rows, theta: Array, likelihood: Likelihood) -> Array:
+        """Return Psi (J,) of the particles theta (J, P)."""
+        loss = likelihood.loss(self.logits(theta), rows.targets)
+        return namespace(loss).sum(weighted(loss, rows.weights), axis=0)
+
+    def loss_and_gradient(self, rows: Rows, theta: Array, likelihood: Likelihood) -> tuple[Array, Array]:
         """Return Psi (J,) and its gradient (J, P), one particle's Jacobian (N, P) or (N, K, P) at a time."""
         if self.jacobian is None:
             raise ValueError("the gradient of nonlinear logits needs their Jacobian; pass jacobian= to the problem")
         xp = namespace(theta)
         F = self.logits(theta)
-        slope = weighted(likelihood.slope(F, targets), weights)
+        slope = weighted(likelihood.slope(F, rows.targets), rows.weights)
         tangents = xp.eye(self.dim, dtype=theta.dtype, device=theta.device)
-        rows = []
+        gradients = []
         for j in range(theta.shape[0]):
             jacobian = xp.reshape(self.jacobian(theta[j : j + 1, :], tangents), (-1, self.dim))
-            rows.append(xp.reshape(slope[:, j, ...], (-1,)) @ jacobian)
-        return xp.sum(weighted(likelihood.loss(F, targets), weights), axis=0), xp.stack(rows)
+            gradients.append(xp.reshape(slope[:, j, ...], (-1,)) @ jacobian)
+        return xp.sum(weighted(likelihood.loss(F, rows.targets), rows.weights), axis=0), xp.stack(gradients)
 
     def nonlinearity(self, ensemble: AffineEnsemble) -> float:
         """Return ||F - Fbar - V points'|| / ||F - Fbar||: 0 for linear logits, 1 when the slope explains nothing.

@@ -13,7 +13,7 @@ from enkbayes.core.ensemble import AffineEnsemble
 from enkbayes.core.gaussian import Gaussian
 from enkbayes.core.likelihoods import Likelihood
 from enkbayes.core.likelihoods.many_classes import VERY_MANY, predictive
-from enkbayes.core.linear_map import LinearMap
+from enkbayes.core.linear_logits import LinearLogits
 from enkbayes.engine.arrays import Array, all_finite, anchor, entropy, floating, namespace, row_slices, symmetric
 
 CHUNK = 4096
@@ -110,7 +110,7 @@ class Posterior:
 
     ensemble: AffineEnsemble
     likelihood: Likelihood
-    map: LinearMap | None
+    map: LinearLogits | None
     classes: np.ndarray[Any, Any] | None
     gaussian: bool
     info: Info

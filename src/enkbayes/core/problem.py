@@ -1,33 +1,47 @@
-"""A Bayesian classification problem: logits, targets, likelihood and Gaussian prior. `create` checks; the inside
+"""A Bayesian classification problem: rows, logits, likelihood and Gaussian prior. The constructors check; the inside
 trusts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from numbers import Real
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 
 from enkbayes.core.ensemble import AffineEnsemble
 from enkbayes.core.expectations import Expectation, empirical
 from enkbayes.core.gaussian import Gaussian
 from enkbayes.core.labels import encode, observation_weights
 from enkbayes.core.likelihoods import Bernoulli, Categorical, Likelihood
-from enkbayes.core.linear_map import LinearMap
-from enkbayes.core.logits import CHUNK, LinearLogits
+from enkbayes.core.linear_logits import LinearLogits
+from enkbayes.core.low_rank import LowRankGaussian
 from enkbayes.core.moments import Moments
 from enkbayes.core.nonlinear_logits import NonlinearLogits
-from enkbayes.engine.arrays import Array, all_finite, anchor, floating, like, namespace, take_rows
-from enkbayes.engine.threads import product
+from enkbayes.engine.arrays import Array, all_finite, anchor, floating, like, namespace, to_numpy
+from enkbayes.engine.processes import gather, shared_errors
+from enkbayes.engine.row_files import open_rows
+from enkbayes.engine.rows import CHUNK, ArrayRows, Rows
+from enkbayes.engine.sharded_rows import ShardedRows
+from enkbayes.engine.streamed_rows import StreamedRows, reference_of, survey
+from enkbayes.engine.threads import product, threads_for_chunks
 
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """The posterior pi(theta) ~ exp(-Psi(theta)) N(theta; m0, P0), with Psi the cross-entropy of the data. Made by
-    `create` or `nonlinear`.
+    """The posterior pi(theta) ~ exp(-Psi(theta)) N(theta; m0, P0), with Psi the cross-entropy of the data.
+
+    A problem is composed of rows (where the data are, and how sums over them are computed) and a model (how parameters
+    become logits), a likelihood (what logits mean) and a prior. `create` makes it from rows in memory, `stream` from
+    rows that do not fit into memory, `create_sharded` and `stream_sharded` from the rows of several processes,
+    `nonlinear` from any function of the parameters.
 
     Examples
     --------
@@ -38,11 +52,10 @@ class Problem:
     (3, Bernoulli())
     """
 
+    rows: Rows
     model: LinearLogits | NonlinearLogits
-    targets: Array
     likelihood: Likelihood
     prior: Gaussian
-    weights: Array | None = None
     classes: np.ndarray[Any, Any] | None = None
 
     @classmethod
@@ -90,12 +103,117 @@ class Problem:
         reference = anchor(features)
         targets, known, likelihood = _targets(labels, int(features.shape[0]), likelihood, classes, reference)
         outputs = likelihood.outputs
-        linear = LinearMap(int(features.shape[1]), outputs, intercept is not None)
-        model = LinearLogits(features, linear, _chunk(chunk, outputs))
-        law = _prior(prior, int(features.shape[1]) * (outputs or 1), "D * K" if outputs else "D", reference)
+        size, width = (int(n) for n in features.shape)
+        rows = ArrayRows(features, targets, _weights(weights, size, reference), _chunk(chunk, outputs))
+        gaussian = _prior(prior, width * (outputs or 1), "D * K" if outputs else "D", reference)
         if intercept is not None:
-            law = law.stack(_prior(intercept, outputs or 1, "one for each logit", reference))
-        return cls(model, targets, likelihood, law, _weights(weights, model.size, reference), known)
+            gaussian = gaussian.stack(_prior(intercept, outputs or 1, "one for each logit", reference))
+        return cls(rows, LinearLogits(width, outputs, intercept is not None), likelihood, gaussian, known)
+
+    @classmethod
+    def stream(
+        cls,
+        source: Iterable[Any] | str | Path,
+        prior: Gaussian | float = 1.0,
+        *,
+        likelihood: Likelihood | None = None,
+        intercept: Gaussian | float | None = None,
+        classes: Any = None,
+        chunk: int | None = None,
+        target: str | None = None,
+    ) -> Problem:
+        """Return the problem of all rows of a source that is read chunk by chunk, once for every step.
+
+        A source is anything that can be iterated again and again and yields (features (n, D), labels (n,)) or
+        (features, labels, weights): a torch DataLoader, a list of arrays, `enkbayes.engine.NpyRows`, or a class of your
+        own with `__iter__`. A path names an .npz file, whose arrays are X and `target` (default y), or a .parquet file
+        with a column `target`. The source is read once to learn its size and classes and to check it. Its array
+        library, dtype and device are those of the computation. Other arguments are those of `create`.
+
+        >>> rng = np.random.default_rng(0)
+        >>> chunks = [(x, x[:, 0] > 0) for x in rng.standard_normal((5, 20, 3))]
+        >>> problem = Problem.stream(chunks)
+        >>> problem.size, problem.dim
+        (100, 3)
+        """
+        if isinstance(source, str | Path):
+            source = open_rows(source, target)
+        elif target is not None:
+            raise ValueError(f"target={target!r} names the labels in a file; this source yields its own")
+        if not isinstance(source, Iterable):
+            raise ValueError(
+                f"the source is a {type(source).__name__}; expected what can be iterated again and again, such as a "
+                "list of (features, labels), a DataLoader, NpyRows, or the path of a file"
+            )
+        size, known, first, label = _survey(source, likelihood, classes)
+        labels = [label, label] if known is None else [known[0], known[-1]]
+        pair = namespace(first).concat([first[:1, :], first[:1, :]], axis=0)
+        small = cls.create(pair, labels, prior, likelihood=likelihood, intercept=intercept, classes=known, chunk=chunk)
+        reference, outputs = reference_of(first), small.likelihood.outputs
+
+        def targets(labels: Any) -> Array:
+            return _targets(labels, len(labels), small.likelihood, known, reference)[0]
+
+        width = int(first.shape[1])
+        rows = StreamedRows(source, size, width, reference, targets, _chunk(chunk, outputs))
+        return replace(small, rows=rows)
+
+    @classmethod
+    def create_sharded(
+        cls,
+        features: Array,
+        labels: Any,
+        prior: Gaussian | float = 1.0,
+        *,
+        group: Any = None,
+        likelihood: Likelihood | None = None,
+        classes: Any = None,
+        **settings: Any,
+    ) -> Problem:
+        """Return the problem of all processes' rows from the rows of this process, which may be none: features (0, D).
+
+        Other parameters are those of `create`. Bad input on one process raises its error on all of them. Call
+        `enkbayes.engine.connect()` first.
+        """
+        known = shared_classes(labels, classes, group) if _has_classes(likelihood) else None
+        with shared_errors(group):
+            problem = _local(features, labels, prior, likelihood=likelihood, classes=known, **settings)
+        return problem.shard(group)
+
+    @classmethod
+    def stream_sharded(
+        cls,
+        source: Iterable[Any] | None,
+        prior: Gaussian | float = 1.0,
+        *,
+        group: Any = None,
+        likelihood: Likelihood | None = None,
+        classes: Any = None,
+        **settings: Any,
+    ) -> Problem:
+        """Return the problem of all processes' rows, each of which reads its own source; None for a process without
+        one.
+
+        Other parameters are those of `stream`. Without `classes` the sources are read once more.
+        """
+        labels: Any = []
+        with shared_errors(group):
+            if source is not None and classes is None and _has_classes(likelihood):
+                labels = np.unique(np.concatenate([np.unique(to_numpy(part[1])) for part in source]))
+        known = shared_classes(labels, classes, group) if _has_classes(likelihood) else None
+        with shared_errors(group):
+            mine = (
+                None if source is None else cls.stream(source, prior, likelihood=likelihood, classes=known, **settings)
+            )
+        shapes = gather(None if mine is None else (mine.rows.width, str(mine.prior.mean.dtype)), group)
+        found = [shape for shape in shapes if shape is not None]
+        with shared_errors(group):
+            if not found:
+                raise ValueError("no process has a source; expected at least one")
+            if mine is None:
+                empty = np.zeros((0, found[0][0]), dtype=found[0][1].rpartition(".")[2])
+                mine = _local(empty, [], prior, likelihood=likelihood, classes=known, **settings)
+        return mine.shard(group)
 
     @classmethod
     def nonlinear(
@@ -149,28 +267,57 @@ class Problem:
             raise ValueError(
                 f"logits of one particle have shape {tuple(probe.shape)}; expected {expected} for {likelihood}"
             )
+        xp = namespace(prior.mean)
+        none = xp.zeros((size, 0), dtype=prior.mean.dtype, device=prior.mean.device)
+        rows = ArrayRows(none, targets, _weights(weights, size, prior.mean))
         model = NonlinearLogits(logits, jacobian, outputs, size, prior.dim, _chunk(chunk, outputs))
-        return cls(model, targets, likelihood, prior, _weights(weights, size, prior.mean), known)
+        return cls(rows, model, likelihood, prior, known)
 
     @property
     def size(self) -> int:
-        """The number of data N."""
-        return self.model.size
+        """The number of rows N."""
+        return self.rows.size
+
+    @property
+    def features(self) -> Any:
+        """The features (N, D); a ValueError where rows are not in the memory of one process."""
+        return self.rows.features
+
+    @property
+    def targets(self) -> Any:
+        """The targets (N,); a ValueError where rows are not in the memory of one process."""
+        return self.rows.targets
+
+    @property
+    def weights(self) -> Any:
+        """The weights (N,), or None; a ValueError where rows are not in the memory of one process."""
+        return self.rows.weights
 
     @property
     def dim(self) -> int:
         """The number of parameters P."""
         return self.model.dim
 
-    def moments(
-        self, ensemble: AffineEnsemble, expectation: Expectation = empirical, *, single: bool = False
-    ) -> Moments:
-        """Return E[Psi], g_L and S_L: the likelihood's part, summed over the data; with `single`, products are taken in
-        float32 and their sums over chunks of data in the ensemble's precision.
-        """
-        return self.model.moments(ensemble, self.likelihood, expectation, self.targets, self.weights, single=single)
+    @property
+    def is_linear(self) -> bool:
+        """Whether logits are linear in the parameters."""
+        return isinstance(self.model, LinearLogits)
 
-    def prior_moments(self, ensemble: AffineEnsemble) -> Moments:
+    def linear_logits(self, purpose: str) -> LinearLogits:
+        """Return the linear logits, or raise a ValueError that says what needs them."""
+        if isinstance(self.model, LinearLogits):
+            return self.model
+        raise ValueError(f"{purpose} needs linear logits, and these are a function of the parameters")
+
+    def moments(self, ensemble: AffineEnsemble | LowRankGaussian, expectation: Expectation = empirical) -> Moments:
+        """Return the likelihood's part, summed over the rows: E[Psi], g = sum_n V_n' slope_n and S = sum_n V_n'
+        curvature_n V_n, with V_n the logits of the basis for row n.
+        """
+        model: Any = self.model
+        moments: Moments = model.moments(self.rows, ensemble, self.likelihood, expectation)
+        return moments
+
+    def prior_moments(self, ensemble: AffineEnsemble | LowRankGaussian) -> Moments:
         """Return the prior's part: g = basis' P0^{-1} (mean - m0), S = basis' P0^{-1} basis."""
         xp = namespace(ensemble.mean)
         shift, basis = self.prior.whiten(ensemble.mean - self.prior.mean), self.prior.whiten(ensemble.basis)
@@ -183,7 +330,7 @@ class Problem:
 
     def loss(self, theta: Array) -> Array:
         """Return Psi (J,) of the particles theta (J, P)."""
-        return self.model.loss(theta, self.likelihood, self.targets, self.weights)
+        return self.model.loss(self.rows, theta, self.likelihood)
 
     def loss_and_gradient(self, theta: Array) -> tuple[Array, Array]:
         """Return Psi (J,) and grad Psi (J, P) at the particles theta (J, P).
@@ -193,7 +340,7 @@ class Problem:
         >>> round(float(loss[0]), 6), gradient.tolist()
         (0.693147, [[-1.0]])
         """
-        return self.model.loss_and_gradient(theta, self.likelihood, self.targets, self.weights)
+        return self.model.loss_and_gradient(self.rows, theta, self.likelihood)
 
     def with_prior(self, prior: Gaussian) -> Problem:
         """Return the same data with another prior over all P parameters, the intercept's included.
@@ -205,11 +352,130 @@ class Problem:
         return replace(self, prior=_prior(prior, self.dim, "all parameters, intercept included", self.prior.mean))
 
     def subset(self, rows: np.ndarray[Any, Any]) -> Problem:
-        """Return the problem that has only some of the data (rows: integers), with the same prior."""
-        if not isinstance(self.model, LinearLogits):
-            raise ValueError("mini-batches need linear logits; nonlinear logits are evaluated for all data at once")
-        weights = None if self.weights is None else take_rows(self.weights, rows)
-        return replace(self, model=self.model.subset(rows), targets=take_rows(self.targets, rows), weights=weights)
+        """Return the problem that has only some of the rows (integers), with the same prior."""
+        self.linear_logits("a subset of the rows")
+        return replace(self, rows=self.rows.subset(rows))
+
+    def with_arrays(self, **arrays: Any) -> Problem:
+        """Return the problem with other features (N, D), targets (N,), weights (N,) or chunk, for rows in memory.
+
+        >>> problem = Problem.create([[1.0], [-1.0]], [1, 0])
+        >>> problem.with_arrays(weights=np.asarray([2.0, 3.0])).weights.tolist()
+        [2.0, 3.0]
+        """
+        now = {"features": self.features, "targets": self.targets, "weights": self.weights, "chunk": self.rows.chunk}
+        return replace(self, rows=ArrayRows(**(now | arrays)))
+
+    def in_double(self, *, dense: bool = False) -> Problem:
+        """Return the problem in numpy's double precision; sparse features stay sparse unless `dense`."""
+        features, weights, prior = self.features, self.weights, self.prior
+        if dense and scipy.sparse.issparse(features):
+            features = features.toarray()
+        features = (features if scipy.sparse.issparse(features) else to_numpy(features)).astype(np.float64, copy=False)
+        return replace(
+            self.with_arrays(
+                features=features,
+                targets=self.likelihood.targets(to_numpy(self.targets), np.empty(0)),
+                weights=None if weights is None else to_numpy(weights).astype(np.float64),
+            ),
+            prior=Gaussian(*(to_numpy(x).astype(np.float64) for x in (prior.mean, prior.cov))),
+        )
+
+    def shard(self, group: Any = None) -> Problem:
+        """Return the problem of all processes' rows from the problem of this one's, in memory or streamed; parameters,
+        classes and dtypes of the processes must agree.
+        """
+        self.linear_logits("a problem of several processes")
+        known = None if self.classes is None else tuple(np.asarray(self.classes).tolist())
+        about = (self.dim, str(self.prior.mean.dtype).rpartition(".")[2], repr(self.likelihood), known)
+        shards = gather((self.size, about), group)
+        if len({kind for _, kind in shards}) > 1:
+            kinds = [kind for _, kind in shards]
+            raise ValueError(
+                f"processes differ in parameters, dtype, likelihood or classes: {kinds}; expected the same"
+            )
+        return replace(self, rows=ShardedRows(self.rows, sum(size for size, _ in shards), group))
+
+    @cached_property
+    def coarse(self) -> Problem | None:
+        """The same problem with cheaper and less accurate sums, or None where there are none."""
+        rows = self.rows.coarse if self.is_linear else None
+        return None if rows is None else replace(self, rows=rows)
+
+    def head(self, rows: int) -> Problem:
+        """Return the problem of the first rows of the first chunk."""
+        chunk = next(iter(self.rows.chunks())).head(rows)
+        return replace(self, rows=ArrayRows(chunk.features, chunk.targets, chunk.weights, self.rows.chunk))
+
+    def resources(self) -> AbstractContextManager[None]:
+        """Return a context in which the engine prepares for the products of a step."""
+        return threads_for_chunks(self.dim)
+
+
+def shared_classes(labels: Any, classes: Any = None, group: Any = None) -> np.ndarray[Any, Any]:
+    """Return `classes`, or without them all that the labels (n,) of all processes have; n may be 0."""
+    if classes is not None:
+        return np.asarray(classes)
+    mine = np.unique(to_numpy(labels)).tolist() if len(labels) else []
+    return np.unique(np.asarray([label for part in gather(mine, group) for label in part]))
+
+
+def _local(features: Array, labels: Any, prior: Any, *, classes: Any, **settings: Any) -> Problem:
+    """Return this process's problem; without rows, that of one row which is then taken away."""
+    if len(labels):
+        return Problem.create(features, labels, prior, classes=classes, **settings)
+    row = np.zeros((1, features.shape[1]), dtype=to_numpy(features).dtype)
+    label = [0.0] if classes is None else [classes[0]]
+    if settings.get("weights") is not None:
+        settings["weights"] = [1.0]
+    one = Problem.create(like(row, features), label, prior, classes=classes, **settings)
+    return one.subset(np.zeros(0, dtype=np.int64))
+
+
+def _has_classes(likelihood: Likelihood | None) -> bool:
+    return likelihood is None or likelihood.n_classes is not None
+
+
+def _survey(source: Iterable[Any], likelihood: Likelihood | None, classes: Any) -> tuple[int, Any, Array, Any]:
+    """Return the number of rows, the classes, the first chunk's features and a label; every row is checked."""
+    found: set[Any] = set()
+    seen: list[Any] = []
+
+    def check(labels: Any, weights: Any, row: int) -> None:
+        seen[:] = seen or [labels[0]]
+        if weights is not None:
+            observation_weights(weights, len(labels))
+        if likelihood is not None and not _has_classes(likelihood):
+            likelihood.encode(labels, len(labels))  # raises an error where a label is not one
+        elif classes is None:
+            found.update(_classes_among(labels, row))
+
+    size, first = survey(source, check)
+    if not _has_classes(likelihood):
+        return size, None, first, seen[0]
+    known = np.unique(np.asarray(_sorted(found) if classes is None else classes))
+    if len(known) < 2:
+        raise ValueError(f"labels contain a single class, {known[0]}; expected two or more, or classes=[...] with all")
+    return size, known, first, seen[0]
+
+
+def _classes_among(labels: Any, row: int) -> set[Any]:
+    """Return the classes among labels that begin with a row."""
+    try:
+        found = set(np.unique(labels).tolist())
+    except TypeError:  # text and numbers
+        found = set(labels.tolist())
+    if any(label is None or (isinstance(label, float) and math.isnan(label)) for label in found):
+        raise ValueError(f"labels of rows {row:,} and on have missing ones; drop those rows first")
+    return found
+
+
+def _sorted(found: set[Any]) -> list[Any]:
+    try:
+        return sorted(found)
+    except TypeError:
+        kinds = sorted({type(label).__name__ for label in found})
+        raise ValueError(f"labels are of several kinds, {', '.join(kinds)}; expected all text or all numbers") from None
 
 
 def _targets(
@@ -228,10 +494,12 @@ def _prior(prior: Gaussian | float, dim: int, meaning: str, reference: Array) ->
     """Return the prior in the library of `reference`, of the dimension that the data ask for."""
     if not isinstance(prior, Gaussian | Real):
         raise ValueError(f"a prior is {prior!r}; expected a Gaussian, or a number for the variance of N(0, variance I)")
-    law = prior if isinstance(prior, Gaussian) else Gaussian.isotropic(dim, float(prior))
-    if law.dim != dim:
-        raise ValueError(f"the prior has dimension {law.dim}; expected {dim} ({meaning}) to fit features and labels")
-    return law.to(reference)
+    gaussian = prior if isinstance(prior, Gaussian) else Gaussian.isotropic(dim, float(prior))
+    if gaussian.dim != dim:
+        raise ValueError(
+            f"the prior has dimension {gaussian.dim}; expected {dim} ({meaning}) to fit features and labels"
+        )
+    return gaussian.to(reference)
 
 
 def _weights(weights: Any, size: int, reference: Array) -> Array | None:

@@ -219,24 +219,13 @@ class GaussianPoints:
         a change dT of the root moves the mean by tr(G dT): through the derivative of the Cholesky factor, or, for fewer
         coordinates than logits, in the span of V alone.
         """
-        xp, G = namespace(slope), self._change(slope)
+        xp = namespace(slope)
+        G = xp.matmul(self.root.mT, xp.matmul(slope.mT, self.points)) / self.points.shape[0]
         if self.root.shape[-1] < self.root.shape[-2]:
             inverse, inner = xp.linalg.pinv(self.root), symmetric(G)
         else:
             inverse, inner = xp.linalg.inv(self.root), xp.tril(G) + xp.tril(G, k=-1).mT
         return xp.matmul(inverse.mT, xp.matmul(inner, inverse))
-
-    def hessian_in_basis(self, slope: Array, weights: Array) -> Array:
-        """Return sum_n weight_n V_n' hessian_n V_n (r, r) for V with fewer coordinates than logits, without forming a
-        Hessian.
-        """
-        xp = namespace(slope)
-        return symmetric(xp.sum(self._change(slope) * weights[:, None, None], axis=0))
-
-    def _change(self, slope: Array) -> Array:
-        """Return G = root' mean_q[slope x'] (n, m, m)."""
-        xp = namespace(slope)
-        return xp.matmul(self.root.mT, xp.matmul(slope.mT, self.points)) / self.points.shape[0]
 
 
 def cholesky(cov: Array) -> Array:

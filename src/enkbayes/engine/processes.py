@@ -1,4 +1,4 @@
-"""What the processes of one computation say to each other: sums, first words, and that one of them is lost."""
+"""The processes of one computation: sums over all of them, shared errors, and what happens when one is lost."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from enkbayes.core.moments import Moments, Sums
 from enkbayes.engine.arrays import like, to_numpy
 
 PATIENCE = 50.0  # seconds to wait for the others, so that a lost process ends the run within a minute
@@ -60,20 +59,25 @@ def connected() -> bool:
     return processes is not None and processes.is_available() and processes.is_initialized()
 
 
-def all_sum(value: Any, group: Any = None) -> Any:
-    """Return the sum over all processes of an array, of `Moments` or of `Sums`, in one all-reduce."""
-    total: Any
-    if isinstance(value, Moments):
-        total = Moments(*_reduced((value.loss, value.g, value.S), group))
-    elif isinstance(value, Sums):
-        total = Sums(_reduced(value.parts, group))
-    else:
-        (total,) = _reduced((value,), group)
-    return total
+def all_sum(arrays: tuple[Any, ...], group: Any = None) -> tuple[Any, ...]:
+    """Return the sums over all processes of some arrays, in one all-reduce."""
+    if not connected():
+        return arrays
+    import torch
+    from torch import distributed
+
+    reference = arrays[-1]
+    tensors = [x if torch.is_tensor(x) else torch.as_tensor(np.array(to_numpy(x), copy=True)) for x in arrays]
+    flat = torch.cat([tensor.reshape(-1).to(tensors[-1]) for tensor in tensors])
+    with together():
+        distributed.all_reduce(flat, group=group)
+    parts = flat.split([tensor.numel() for tensor in tensors])
+    found = (part.reshape(tensor.shape) for part, tensor in zip(parts, tensors, strict=True))
+    return tuple(x if torch.is_tensor(reference) else like(x.numpy(), reference) for x in found)
 
 
 def gather(thing: Any, group: Any = None) -> list[Any]:
-    """Return the things of all processes to each of them, in their order.
+    """Return the objects of all processes to each of them, in order.
 
     >>> gather("alone")
     ['alone']
@@ -98,11 +102,11 @@ def first(thing: Any, group: Any = None) -> Any:
 
 
 @contextmanager
-def told(group: Any = None) -> Iterator[None]:
-    """Tell bad input that a block finds on one process to all of them, so that each raises it and none waits.
+def shared_errors(group: Any = None) -> Iterator[None]:
+    """Raise an error that the block raises on one process on all of them, so that none waits for the others.
 
-    The block does nothing together with the others. What the first finds is raised as it is, what others find with
-    their number.
+    The block must not communicate. An error of the first process is raised as it is, one of another process with its
+    number.
     """
     if not connected():
         yield
@@ -121,7 +125,7 @@ def told(group: Any = None) -> Iterator[None]:
 
 
 def first_word(about: str = "") -> bool:
-    """Tell whether no process has asked this before: for what one should say, whichever of them are left."""
+    """Tell whether no process has asked this before: for messages that one process prints for all."""
     if not connected():
         return True
     from torch.distributed import distributed_c10d
@@ -139,22 +143,6 @@ def rank(group: Any = None) -> int:
     from torch import distributed
 
     return int(distributed.get_rank(group))
-
-
-def _reduced(arrays: tuple[Any, ...], group: Any) -> tuple[Any, ...]:
-    if not connected():
-        return arrays
-    import torch
-    from torch import distributed
-
-    reference = arrays[-1]
-    tensors = [x if torch.is_tensor(x) else torch.as_tensor(np.array(to_numpy(x), copy=True)) for x in arrays]
-    flat = torch.cat([tensor.reshape(-1).to(tensors[-1]) for tensor in tensors])
-    with together():
-        distributed.all_reduce(flat, group=group)
-    parts = flat.split([tensor.numel() for tensor in tensors])
-    found = (part.reshape(tensor.shape) for part, tensor in zip(parts, tensors, strict=True))
-    return tuple(x if torch.is_tensor(reference) else like(x.numpy(), reference) for x in found)
 
 
 @contextmanager

@@ -14,12 +14,11 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from enkbayes.core.distributed import classes_of, create
 from enkbayes.core.labels import announced
 from enkbayes.core.likelihoods import Bernoulli, Categorical, Likelihood
 from enkbayes.core.posterior import Posterior, Uncertainty
-from enkbayes.core.problem import Problem
-from enkbayes.engine.processes import first, told
+from enkbayes.core.problem import Problem, shared_classes
+from enkbayes.engine.processes import first, shared_errors
 from enkbayes.inference.calibration import calibrate
 from enkbayes.inference.empirical_bayes import Tuning, tune_prior, with_variances
 from enkbayes.inference.evidence import Evidence, log_evidence
@@ -30,6 +29,7 @@ from enkbayes.inference.trust import Trust, assess
 from enkbayes.samplers import BY_NAME, FROM_PRIOR, MeanField, Sampler
 from enkbayes.samplers.recorder import Recorder
 from enkbayes.samplers.run import run
+from enkbayes.samplers.start import mean_field_of
 from enkbayes.solvers.map_estimate import map_estimate
 from enkbayes.storage.checkpoint import as_recorder
 from enkbayes.storage.fingerprint import fingerprint
@@ -252,16 +252,16 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ) -> Self:
         """Fit to the rows of all processes; X (n, D) and y (n,) are the rows of this one, and n may be 0.
 
-        Every process gets the same classifier. The processes must have been joined by `distributed.connect`. `classes`
-        are all classes; the default is those of all y. An "auto" prior is chosen from all rows in one process: pass
-        what `tune` returned there as `tuning`. No process has all rows, so there is no `fingerprint_`.
+        Every process gets the same classifier. The processes must have been joined by `enkbayes.engine.connect`.
+        `classes` are all classes; the default is those of all y. An "auto" prior is chosen from all rows in one
+        process: pass what `tune` returned there as `tuning`. No process has all rows, so there is no `fingerprint_`.
         """
-        with told():
+        with shared_errors():
             X, y = validate_data(self, X, y, accept_sparse="csr", dtype=FLOATS, ensure_min_samples=0)
             if tuning is None and (is_auto(self.prior_precision) or is_auto(self.intercept_precision)):
                 raise ValueError('an "auto" prior is chosen from all rows; pass tuning=clf.tune(X, y), or a number')
-        known = at_least_two(classes_of(y, classes))
-        problem, sampler = self._problem(X, y, known, sample_weight, tuning, create), self._sampler()
+        known = at_least_two(shared_classes(y, classes))
+        problem, sampler = self._problem(X, y, known, sample_weight, tuning, Problem.create_sharded), self._sampler()
         self._warn_of_few_particles(problem, sampler)
         self._run(problem, sampler, first(self._seed()), None, checkpoint=checkpoint)
         self.tuning_, self.calibration_ = tuning, None
@@ -454,7 +454,7 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return problem if tuning is None else with_variances(problem, self._groups(problem), tuning.variances)
 
     def _groups(self, problem: Problem) -> Any:
-        linear = problem.model.map  # type: ignore[union-attr]
+        linear = problem.linear_logits("a prior chosen by evidence")
         return groups_to_choose(linear, self.prior_precision, self.intercept_precision, self.prior_groups)
 
     def _tuned(self, problem: Problem) -> tuple[Problem, Tuning | None]:
@@ -464,7 +464,7 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _too_few_particles(self, problem: Problem, sampler: Sampler) -> bool:
         """Tell whether the particles cannot leave a subspace that the data did not choose."""
-        return self.particles <= problem.dim and not getattr(sampler, "informed", False)
+        return self.particles <= problem.dim and mean_field_of(sampler) is None
 
     def _warn_of_few_particles(self, problem: Problem, sampler: Sampler) -> None:
         if self._too_few_particles(problem, sampler):

@@ -21,10 +21,9 @@ from typing import Any
 
 import numpy as np
 
-from enkbayes.core.logits import LinearLogits
 from enkbayes.core.problem import Problem
 from enkbayes.core.quadrature import quasi_random_points
-from enkbayes.engine.arrays import take_rows, to_numpy
+from enkbayes.engine.arrays import to_numpy
 from enkbayes.samplers import MeanField
 from enkbayes.samplers.run import run
 
@@ -84,8 +83,7 @@ def advise(problem: Problem, error: float = 0.01, *, seed: int = 0, most: int = 
     >>> 2 <= few < many
     True
     """
-    if not isinstance(problem.model, LinearLogits):
-        raise ValueError("advice on the number of particles needs linear logits; try a few sizes and compare instead")
+    problem.linear_logits("advice on the number of particles")
     if not 0 < error < 1:
         raise ValueError(f"error is {error}; expected a number between 0 and 1")
     spectrum = Spectrum.of(problem, seed)
@@ -117,10 +115,10 @@ class Spectrum:
     @classmethod
     def of(cls, problem: Problem, seed: int = 0, *, tol: float = 0.05, most_rows: int = 500) -> Spectrum:
         """Return the spectrum of a mean-field fit with this residual, from at most so many rows."""
-        model: Any = problem.model
+        linear = problem.linear_logits("advice on the number of particles")
         ensemble = run(problem, MeanField(tol=tol), particles=2, seed=seed).ensemble
-        rows = np.random.default_rng(seed).permutation(model.size)[:most_rows]
-        mean_logits, V = (to_numpy(x) for x in model.map.predictive_logits(take_rows(model.features, rows), ensemble))
+        rows = np.random.default_rng(seed).permutation(problem.size)[:most_rows]
+        mean_logits, V = (to_numpy(x) for x in linear.predictive_logits(problem.rows.take(rows), ensemble))
         prior_share = to_numpy((problem.prior.whiten(ensemble.basis) ** 2).sum(axis=0))
         if V.ndim == 2:
             V, mean_logits = V[:, None, :], mean_logits[:, None]

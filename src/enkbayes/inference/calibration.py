@@ -19,24 +19,22 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from enkbayes.core.ensemble import AffineEnsemble
 from enkbayes.core.gaussian import Gaussian
-from enkbayes.core.logits import LinearLogits
+from enkbayes.core.low_rank import LowRankGaussian
 from enkbayes.core.problem import Problem
 from enkbayes.engine.arrays import Array, like, symmetric, to_numpy
 from enkbayes.inference.held_out import NARROW, SPREADS, TEMPERATURE, Calibration, Candidate, choose
 from enkbayes.inference.leave_one_out import leave_one_out_losses
-from enkbayes.inference.propagation import in_double
 from enkbayes.inference.temperature import temperature_scale
 from enkbayes.samplers import MeanField
-from enkbayes.samplers.mean_field import LARGEST
 from enkbayes.samplers.run import run
-from enkbayes.solvers.map_estimate import map_estimate, whitened_moments
+from enkbayes.solvers.laplace import laplace
+from enkbayes.solvers.map_estimate import map_estimate
 
 Vector = np.ndarray[Any, Any]
 
@@ -58,21 +56,19 @@ class CoarseFits:
     tol: float = 1e-2
     particles: int = 20
 
-    def fit(self, problem: Problem, start: Array | None = None) -> AffineEnsemble:
+    def fit(self, problem: Problem, start: Array | None = None) -> LowRankGaussian:
         """Return the Gaussian of a problem; up to 2000 parameters its covariance is full."""
-        if self.small < problem.dim <= LARGEST:
+        if self.small < problem.dim <= MeanField.dense:
             return self._laplace(problem, start)
         theta = problem.prior.whitened(self.particles, np.random.default_rng(0))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the held-out loss also judges a fit that does not converge
-            return run(problem, MeanField(tol=self.tol), theta=theta).fitted
+            return run(problem, MeanField(tol=self.tol), theta=theta).fitted.gaussian
 
-    def _laplace(self, problem: Problem, start: Array | None) -> AffineEnsemble:
+    def _laplace(self, problem: Problem, start: Array | None) -> LowRankGaussian:
         """Return the Laplace approximation: the mode of all rows, found from `start` (P,), the curvature of some."""
         mode = map_estimate(problem, tol=self.tol * math.sqrt(problem.dim), start=start).theta
-        moments = whitened_moments(thinned(problem, self.curvature_rows, 0), mode)
-        around_mode = AffineEnsemble(mode, problem.prior.dense_root, np.zeros((1, problem.dim)))
-        return around_mode.transform(replace(moments, g=0 * moments.g), gain=lambda w: 1 / w, scale=lambda w: w**-0.5)
+        return laplace(thinned(problem, self.curvature_rows, 0), mode)
 
 
 def calibrate(
@@ -116,10 +112,11 @@ def calibrate(
     (0.2, 'temperature scaling')
     """
     _check(held_out, theta)
-    held_out = in_double(held_out)
+    held_out = held_out.in_double()
     theta = to_numpy(theta).astype(np.float64)
     fits = CoarseFits() if fits is None else fits
-    read = None if train is None or held_out.dim > LARGEST else in_double(thinned(train, fits.train_rows, seed))
+    too_many = held_out.dim > MeanField.dense
+    read = None if train is None or too_many else thinned(train, fits.train_rows, seed).in_double()
     found = {TEMPERATURE: around(theta, held_out, NARROW)}  # q of each candidate
 
     def scale(candidate: Candidate) -> float:
@@ -162,7 +159,7 @@ def uncalibrated(
     _check(train, theta)
     theta = like(theta, train.prior.mean)
     weights = share * (np.ones(train.size) if train.weights is None else to_numpy(train.weights))
-    problem = replace(train, weights=like(weights, theta)).with_prior(around(theta, train, spread))
+    problem = train.with_arrays(weights=like(weights, theta)).with_prior(around(theta, train, spread))
     message = (
         "no held-out rows: the width of the posterior is a guess and over-confidence of the trained weights stays; "
         "pass held-out rows as calibration="
@@ -176,8 +173,7 @@ def around(theta: Array, problem: Problem, spread: float) -> Gaussian:
     >>> around(np.asarray([3.0, 4.0]), Problem.create([[1.0, 1.0], [0.0, 2.0]], [1, 0]), 3.0).cov.tolist()
     [1.0, 1.0]
     """
-    linear = problem.model.map  # type: ignore[union-attr]
-    features = problem.model.features  # type: ignore[union-attr]
+    linear, features = problem.linear_logits("calibration"), problem.features
     squares = features.multiply(features) if hasattr(features, "multiply") else features * features
     size = float(squares.sum()) / problem.size + linear.intercept
     return Gaussian(theta, spread / (size or 1.0))
@@ -190,11 +186,11 @@ def thinned(problem: Problem, most: int, seed: int) -> Problem:
     rows = np.sort(np.random.default_rng((seed, 6)).choice(problem.size, most, replace=False))
     part = problem.subset(rows)
     weights = np.ones(most) if part.weights is None else to_numpy(part.weights)
-    return replace(part, weights=like(weights * (problem.size / most), problem.prior.mean))
+    return part.with_arrays(weights=like(weights * (problem.size / most), problem.prior.mean))
 
 
 def _check(held_out: Problem, theta: Array) -> None:
-    if not isinstance(held_out.model, LinearLogits) or held_out.classes is None:
+    if not held_out.is_linear or held_out.classes is None:
         raise ValueError("calibration needs linear logits and classes; choose the prior of this problem by hand")
     if tuple(theta.shape) != (held_out.dim,):
         raise ValueError(f"the trained weights have shape {tuple(theta.shape)}; expected ({held_out.dim},)")
@@ -202,5 +198,5 @@ def _check(held_out: Problem, theta: Array) -> None:
 
 def _point_losses(problem: Problem, theta: Array) -> Vector:
     """Return the log loss (N,) of every row, predicted by weights theta (P,)."""
-    logits = problem.model.map.particle_logits(problem.model.features, theta[None, :])  # type: ignore[union-attr]
+    logits = problem.linear_logits("calibration").particle_logits(problem.features, theta[None, :])
     return np.asarray(problem.likelihood.loss(logits, problem.targets))[:, 0]

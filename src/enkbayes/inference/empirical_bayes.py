@@ -33,15 +33,13 @@ from scipy.optimize import minimize
 
 from enkbayes.core.ensemble import AffineEnsemble
 from enkbayes.core.gaussian import Gaussian, standard_points
-from enkbayes.core.linear_map import LinearMap
-from enkbayes.core.logits import LinearLogits
+from enkbayes.core.linear_logits import LinearLogits
 from enkbayes.core.moments import Diverged
 from enkbayes.core.problem import Problem
 from enkbayes.engine.arrays import to_numpy
 from enkbayes.inference.evidence import elbo
-from enkbayes.inference.propagation import Sites, in_double, propagate
+from enkbayes.inference.propagation import Sites, propagate
 from enkbayes.samplers import MeanField
-from enkbayes.samplers.mean_field import LARGEST
 from enkbayes.samplers.run import run
 
 Numbers = np.ndarray[Any, Any]
@@ -68,7 +66,7 @@ class PriorSearch:
     slope: float = 0.02
     difference: float = 0.1
     most_fits: int = 40
-    most_parameters: int = LARGEST
+    most_parameters: int = MeanField.dense
 
     def log_hyperprior(self, below: Numbers) -> float:
         """Return the log density of s_g^2 = widest exp(below) under the hyperprior, up to a constant."""
@@ -123,11 +121,10 @@ def tune_prior(problem: Problem, groups: Any = None, *, search: PriorSearch | No
     >>> tuning.converged, bool(0.02 < tuned.prior.cov[0] < 0.5)
     (True, True)
     """
-    if not isinstance(problem.model, LinearLogits):
-        raise ValueError("the prior of nonlinear logits cannot be tuned; choose it by held-out log loss")
+    linear = problem.linear_logits("a prior chosen by evidence")
     if not problem.prior.diagonal:
         raise ValueError("the prior has a full covariance; expected a diagonal one to tune its variances")
-    labels = parameter_groups(problem.model.map) if groups is None else np.asarray(groups)
+    labels = parameter_groups(linear) if groups is None else np.asarray(groups)
     numbers = set(labels.tolist()) - {FIXED}
     if labels.shape != (problem.dim,) or not numbers or numbers != set(range(len(numbers))):
         raise ValueError(
@@ -151,13 +148,13 @@ def _found(problem: Problem, labels: Numbers, search: PriorSearch) -> tuple[Prob
 
 
 def parameter_groups(
-    linear: LinearMap, features: Any = None, *, weights: bool = True, intercept: bool = False
+    linear: LinearLogits, features: Any = None, *, weights: bool = True, intercept: bool = False
 ) -> Numbers:
     """Return the group (P,) of each parameter from the label (D,) of each feature, of any kind.
 
     Without `weights` the weights keep their prior (-1). So does an intercept, unless it is to be a group, the last one.
 
-    >>> parameter_groups(LinearMap(3, None, intercept=True), ["a", "b", "a"]).tolist()
+    >>> parameter_groups(LinearLogits(3, None, intercept=True), ["a", "b", "a"]).tolist()
     [0, 1, 0, -1]
     """
     numbers = feature_groups(linear.features, features) if weights else np.full(linear.features, FIXED)
@@ -230,7 +227,7 @@ def _searched(
     `slopes` they are differences of the evidence: the quadrature of softmax leaves an error in E|theta|^2 that its
     evidence, stationary in the sites, does not have.
     """
-    double, chosen = in_double(problem), labels != FIXED
+    double, chosen = problem.in_double(), labels != FIXED
     sizes = np.bincount(labels[chosen])
     centre, unit = -np.log(_mean_squares(double, labels)), np.sqrt(2 / sizes)
     low, high = math.log(search.narrowest) / unit, math.log(search.widest) / unit
@@ -273,7 +270,7 @@ def _searched(
 
 def _mean_squares(problem: Problem, labels: Numbers) -> Numbers:
     """Return the mean square of the features of each group; 1 for features that are all zero."""
-    features, linear = problem.model.features, problem.model.map  # type: ignore[union-attr]
+    features, linear = problem.features, problem.linear_logits("a prior chosen by evidence")
     squares = features.multiply(features) if scipy.sparse.issparse(features) else features * features
     by_feature = np.append(np.asarray(squares.mean(axis=0)).reshape(-1), 1.0)[: linear.features + linear.intercept]
     by_parameter, chosen = np.repeat(by_feature, linear.outputs or 1), labels != FIXED

@@ -22,7 +22,6 @@ import numpy as np
 
 from enkbayes.core.ensemble import AffineEnsemble
 from enkbayes.core.expectations import Expectation, closure, empirical
-from enkbayes.core.logits import LinearLogits
 from enkbayes.core.posterior import Posterior
 from enkbayes.core.problem import Problem
 from enkbayes.engine.arrays import namespace
@@ -30,7 +29,7 @@ from enkbayes.inference.importance import effective_share, log_ratio, log_weight
 from enkbayes.inference.slice_sampling import Numbers, numpy_ratio, slice_sweep
 from enkbayes.samplers import Homotopy, MeanField
 from enkbayes.samplers.run import iterate, run
-from enkbayes.solvers.relaxation import evaluate
+from enkbayes.solvers.step_control import evaluate
 
 DRAWS = 4000  # of q, for averages over it
 
@@ -115,7 +114,7 @@ def proposal(problem: Problem, posterior: Posterior | None) -> Posterior:
     """Return a posterior whose Gaussian spans all parameters: the given one if it does, else that of `MeanField`."""
     if posterior is not None and posterior.has_gaussian and posterior.fitted.freedom == problem.dim:
         return posterior
-    if not isinstance(problem.model, LinearLogits):
+    if not problem.is_linear:
         raise ValueError(
             "the posterior has no Gaussian over all parameters to start from; run Equilibrium() with more particles "
             f"than the {problem.dim} parameters first"
@@ -130,7 +129,7 @@ def elbo(problem: Problem, posterior: Posterior, *, draws: int = DRAWS, seed: in
     posterior), is unknown, so the error is NaN. For nonlinear logits, and for a low rank with a complement, the average
     is over draws, and the error is that of the average.
     """
-    if not isinstance(problem.model, LinearLogits) or posterior.ensemble.complement is not None:
+    if not problem.is_linear or posterior.ensemble.complement is not None:
         w = log_weights(problem, posterior, draws, seed)
         return Evidence(float(w.mean()), float(w.std(ddof=1)) / math.sqrt(draws), "ELBO", bound=True)
     expectation = closure if problem.likelihood.exact_closure else Expectation(gaussian=1.0, refine=1)
@@ -236,7 +235,7 @@ def path_cost(problem: Problem, *, moves: int = 8 * 64 * 6 * 20, calls: float = 
 
 def _average(problem: Problem) -> Expectation:
     """Return the Gaussian closure for linear logits, and the average over particles for others."""
-    return closure if isinstance(problem.model, LinearLogits) else empirical
+    return closure if problem.is_linear else empirical
 
 
 def _widened(problem: Problem, ensemble: AffineEnsemble, factor: float) -> AffineEnsemble:

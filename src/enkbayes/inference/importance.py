@@ -37,18 +37,18 @@ def log_weights(problem: Problem, posterior: Posterior, draws: int, seed: int) -
 
 def log_ratio(problem: Problem, ensemble: AffineEnsemble, *, draws: int = 250) -> Callable[[Array], Array]:
     """Return the function z (j, freedom) -> log p(data | theta) + log prior(theta) - log q(theta), (j,), of theta =
-    ensemble.unwhiten(z).
+    ensemble.gaussian.unwhiten(z).
 
     q is the Gaussian N(mean, cov) of the ensemble, and z are its whitened coordinates. The logits of `draws` points are
     held at a time.
     """
     xp = namespace(ensemble.mean)
-    constant = ensemble.freedom / 2 * math.log(2 * math.pi) + ensemble.log_volume
+    constant = ensemble.freedom / 2 * math.log(2 * math.pi) + ensemble.gaussian.log_volume
 
     def ratio(z: Array) -> Array:
         parts = []
         for rows in row_slices(int(z.shape[0]), draws):
-            theta = ensemble.unwhiten(z[rows, :])
+            theta = ensemble.gaussian.unwhiten(z[rows, :])
             posterior = problem.prior.log_density(theta) - problem.loss(theta)
             parts.append(posterior + xp.sum(z[rows, :] ** 2, axis=1) / 2 + constant)
         return xp.concat(parts)
@@ -62,7 +62,7 @@ def weighted_draws(
     """Return some columns (draws, c) of fresh draws of the fitted Gaussian, and their smoothed log weights (draws,)."""
     fitted = posterior.fitted
     z = _standard(draws, fitted, seed)
-    theta = to_numpy(fitted.unwhiten(z))[:, list(columns)]
+    theta = to_numpy(fitted.gaussian.unwhiten(z))[:, list(columns)]
     weights = np.asarray(to_numpy(log_ratio(problem, fitted)(z)), dtype=np.float64)
     return np.asarray(theta, dtype=np.float64), smoothed(weights)[0]
 

@@ -30,13 +30,14 @@ from typing import Any
 import numpy as np
 
 from enkbayes.core.ensemble import AffineEnsemble
+from enkbayes.core.low_rank import LowRankGaussian
 from enkbayes.core.problem import Problem
 from enkbayes.engine.arrays import row_slices
 
 Numbers = np.ndarray[Any, Any]
 
 
-def leave_one_out_losses(problem: Problem, ensemble: AffineEnsemble, *, chunk: int = 4096) -> Numbers:
+def leave_one_out_losses(problem: Problem, ensemble: AffineEnsemble | LowRankGaussian, *, chunk: int = 4096) -> Numbers:
     """Return the log loss (N,) of every row, predicted by the fitted ensemble without that row.
 
     The problem has linear logits and classes, and is in numpy's double precision. `chunk` is the number of logits that
@@ -56,7 +57,7 @@ def leave_one_out_losses(problem: Problem, ensemble: AffineEnsemble, *, chunk: i
     return np.asarray(-np.log(np.maximum(own, np.finfo(np.float64).tiny)))
 
 
-def leave_one_out_proba(problem: Problem, ensemble: AffineEnsemble, *, chunk: int = 4096) -> Numbers:
+def leave_one_out_proba(problem: Problem, ensemble: AffineEnsemble | LowRankGaussian, *, chunk: int = 4096) -> Numbers:
     """Return the class probabilities (N, K) of every row, predicted without it; see `leave_one_out_losses`."""
     chunks = row_slices(problem.size, max(chunk // (problem.likelihood.outputs or 1), 64))
     return np.concatenate([_predicted(problem, ensemble, rows) for rows in chunks])
@@ -77,10 +78,11 @@ def cavity(
     return mean + (root @ (root.mT @ slope[:, :, None]))[:, :, 0], root
 
 
-def _predicted(problem: Problem, ensemble: AffineEnsemble, rows: slice) -> Numbers:
+def _predicted(problem: Problem, ensemble: AffineEnsemble | LowRankGaussian, rows: slice) -> Numbers:
     """Return the probabilities (n, K) of a chunk of rows."""
-    model, likelihood, targets = problem.model, problem.likelihood, problem.targets[rows]
-    mu, V = model.map.predictive_logits(model.features[rows, :], ensemble)  # type: ignore[union-attr]
+    linear = problem.linear_logits("leave-one-out from one fit")
+    likelihood, targets = problem.likelihood, problem.targets[rows]
+    mu, V = linear.predictive_logits(problem.features[rows, :], ensemble)
     one = likelihood.outputs is None
     _, slope, curvature = likelihood.gaussian_averages(mu, V, targets)
     if one:  # K = 1

@@ -17,9 +17,7 @@ from numbers import Integral
 
 import numpy as np
 
-from enkbayes.core.distributed import some_rows
 from enkbayes.core.ensemble import AffineEnsemble
-from enkbayes.core.logits import LinearLogits
 from enkbayes.core.posterior import Posterior
 from enkbayes.core.problem import Problem
 from enkbayes.engine.arrays import like, to_numpy
@@ -72,7 +70,7 @@ def polish(
     if sweeps == 0:
         return posterior
     fitted, done = posterior.fitted, posterior.info.sweeps
-    x = np.asarray(to_numpy(fitted.whiten(posterior.theta)), dtype=np.float64)
+    x = np.asarray(to_numpy(fitted.gaussian.whiten(posterior.theta)), dtype=np.float64)
     frames = _frames(problem, fitted)
     rng = np.random.default_rng((whole_seed(seed), 5, done))
     middle = frames[0].ratio(x)
@@ -87,7 +85,9 @@ def polish(
     info = replace(posterior.info, sweeps=done + int(sweeps), drift=share)
     coordinates = like(x, fitted.mean)
     ensemble = (
-        fitted.move(coordinates) if fitted.complement is None else AffineEnsemble.factor(fitted.unwhiten(coordinates))
+        fitted.move(coordinates)
+        if fitted.complement is None
+        else AffineEnsemble.factor(fitted.gaussian.unwhiten(coordinates))
     )
     moved = replace(posterior, ensemble=ensemble, before=fitted, info=info, state=None)
     return replace(moved, gaussian=closed_form_wins(problem, moved))
@@ -152,12 +152,12 @@ def closed_form_wins(problem: Problem, posterior: Posterior, *, rows: int = 1000
     Gaussian is better than elsewhere, and half are new: rows moved by the difference of two others. `rows` is the size
     of each half for 200 particles and two classes, and shrinks in proportion for more.
     """
-    if not isinstance(problem.model, LinearLogits):
+    if not problem.is_linear:
         return False
     outputs = problem.likelihood.n_classes or 1
     count = min(problem.size, max(rows * 200 * 2 // (posterior.ensemble.size * outputs), 50))
     rng = np.random.default_rng(0)
-    known, here, there = (some_rows(problem.model, rng.permutation(problem.size)[:count]) for _ in range(3))
+    known, here, there = (problem.rows.take(rng.permutation(problem.size)[:count]) for _ in range(3))
     squares, noise = 0.0, 0.0
     for features in (known, known + here - there):
         p = to_numpy(posterior.sample_proba(features))

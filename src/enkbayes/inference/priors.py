@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from enkbayes.core.gaussian import Gaussian
-from enkbayes.core.linear_map import LinearMap
+from enkbayes.core.linear_logits import LinearLogits
 from enkbayes.engine.arrays import to_numpy
 from enkbayes.inference.empirical_bayes import feature_groups, parameter_groups
 
@@ -76,7 +76,7 @@ def is_auto(precision: Any) -> bool:
 
 
 def groups_to_choose(
-    linear: LinearMap, precision: Any, intercept_precision: Any, groups: Any
+    linear: LinearLogits, precision: Any, intercept_precision: Any, groups: Any
 ) -> np.ndarray[Any, Any] | None:
     """Return the group (P,) of each parameter whose prior is to be chosen and -1 for the others; None without any."""
     weights, intercept = is_auto(precision), is_auto(intercept_precision) and linear.intercept

@@ -17,7 +17,7 @@ averages over quasi-random points of the cavity, in the same way for every likel
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -27,11 +27,10 @@ import scipy.sparse
 from enkbayes.core.ensemble import AffineEnsemble, affine_map
 from enkbayes.core.gaussian import Gaussian
 from enkbayes.core.likelihoods import Likelihood
-from enkbayes.core.logits import LinearLogits
 from enkbayes.core.moments import Diverged, Moments
 from enkbayes.core.problem import Problem
 from enkbayes.core.quadrature import quasi_random_points
-from enkbayes.engine.arrays import row_slices, to_numpy
+from enkbayes.engine.arrays import row_slices
 
 Numbers = np.ndarray[Any, Any]
 LOG2_POINTS = 8  # of the quasi-random points in a cavity
@@ -106,7 +105,7 @@ def propagate(
     >>> bool(abs(propagate(problem).log_evidence - eb.log_evidence(problem).value) < 0.05)
     True
     """
-    problem, contrasts = in_double(problem), _contrasts(problem.likelihood)
+    problem, contrasts = problem.in_double(), _contrasts(problem.likelihood)
     start = Sites.flat(problem.size, contrasts.shape[1]) if sites is None else sites
     q, best, step = _assembled(problem, start, contrasts), np.inf, 1.0
     for sweep in range(max_sweeps + 1):
@@ -122,22 +121,6 @@ def propagate(
     return Propagation(q.mean, q.basis, energy + _log_volume(problem.prior, q), residual, sweep, start)
 
 
-def in_double(problem: Problem) -> Problem:
-    """Return the same problem with linear logits in numpy's double precision, sparse features kept sparse."""
-    model = problem.model
-    if not isinstance(model, LinearLogits):
-        raise ValueError("expectation propagation needs linear logits; nonlinear ones have no evidence of this kind")
-    sparse = scipy.sparse.issparse(model.features)
-    features = (model.features if sparse else to_numpy(model.features)).astype(np.float64, copy=False)
-    return replace(
-        problem,
-        model=replace(model, features=features),
-        targets=problem.likelihood.targets(to_numpy(problem.targets), np.zeros(0)),
-        weights=None if problem.weights is None else to_numpy(problem.weights).astype(np.float64),
-        prior=Gaussian(*(to_numpy(x).astype(np.float64) for x in (problem.prior.mean, problem.prior.cov))),
-    )
-
-
 def _contrasts(likelihood: Likelihood) -> Numbers:
     """Return an orthonormal basis (K, k) of the logits that the likelihood distinguishes: all of them, or the K - 1
     contrasts where a common shift changes nothing.
@@ -148,8 +131,8 @@ def _contrasts(likelihood: Likelihood) -> Numbers:
 
 def _marginals(problem: Problem, q: AffineEnsemble, rows: slice, contrasts: Numbers) -> tuple[Numbers, Numbers]:
     """Return the mean (n, k) of the contrasts of some rows, and their columns (n, k, r) in the basis."""
-    model = problem.model
-    mean_logits, V = model.map.gaussian_logits(model.features[rows, :], q)  # type: ignore[union-attr]
+    linear = problem.linear_logits("expectation propagation")
+    mean_logits, V = linear.gaussian_logits(problem.features[rows, :], q)
     if problem.likelihood.outputs is None:
         return mean_logits[:, None], V[:, None, :]
     return mean_logits @ contrasts, contrasts.T @ V
@@ -166,7 +149,7 @@ def _assembled(problem: Problem, sites: Sites, contrasts: Numbers) -> AffineEnse
     prior = problem.prior
     q = AffineEnsemble(prior.mean, prior.dense_root, np.zeros((0, prior.dim)))
     total = problem.prior_moments(q)
-    for rows in row_slices(problem.size, problem.model.chunk):
+    for rows in row_slices(problem.size, problem.rows.chunk):
         mean, columns = _marginals(problem, q, rows, contrasts)
         some = sites.rows(rows)
         total = total + _pulled_back(columns, some.precision, _times(some.precision, mean) - some.shift)
@@ -183,7 +166,7 @@ def _sweep(problem: Problem, q: AffineEnsemble, sites: Sites, contrasts: Numbers
     these sites in its own coordinates, and the contribution of the rows to the log evidence at the present sites.
     """
     wanted, total, energy = [], problem.prior_moments(q), 0.0
-    for rows in row_slices(problem.size, problem.model.chunk):
+    for rows in row_slices(problem.size, problem.rows.chunk):
         mean, columns = _marginals(problem, q, rows, contrasts)
         site, gain = _matched(problem, rows, mean, columns @ columns.mT, sites.rows(rows), contrasts)
         total = total + _pulled_back(columns, site.precision, _times(site.precision, mean) - site.shift)

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from enkbayes.core.gaussian import Gaussian
-from enkbayes.core.linear_map import LinearMap
-from enkbayes.core.logits import LinearLogits
+from enkbayes.core.linear_logits import LinearLogits
 from enkbayes.core.problem import Problem
 from enkbayes.engine.arrays import Array, epsilon, namespace
 
@@ -38,22 +37,26 @@ def reduce_to_data(problem: Problem) -> tuple[Problem, Lift]:
     >>> lift(Gaussian(posterior.mean, posterior.cov)).dim
     40
     """
-    if not isinstance(problem.model, LinearLogits) or problem.likelihood.outputs is not None:
+    linear = problem.linear_logits("the reduction to the directions of the data")
+    if problem.likelihood.outputs is not None:
         raise ValueError(
             f"the reduction to the directions of the rows needs linear logits, one for each row; got "
             f"{problem.likelihood}"
         )
-    prior, linear = problem.prior, problem.model.map
+    prior = problem.prior
     xp = namespace(prior.mean)
     root = prior.dense_root
-    whitened = linear.project(problem.model.features, root)  # (N, P), rows L0' phi_n
+    whitened = linear.project(problem.features, root)  # (N, P), rows L0' phi_n
     _, s, vt = xp.linalg.svd(whitened, full_matrices=False)
     floor = epsilon(prior.mean) * max(whitened.shape) * float(s[0])
     rank = max(1, int(xp.sum(xp.astype(s > floor, xp.int64))))
     U = vt[:rank, :].mT
-    model = LinearLogits(whitened @ U, LinearMap(rank, None, intercept=False), problem.model.chunk)
     centre = U.mT @ xp.linalg.solve(root, prior.mean)
-    reduced = replace(problem, model=model, prior=Gaussian(centre, 1.0))
+    reduced = replace(
+        problem.with_arrays(features=whitened @ U),
+        model=LinearLogits(rank, None, intercept=False),
+        prior=Gaussian(centre, 1.0),
+    )
 
     def lift(reduced: Gaussian) -> Gaussian:
         inner = U @ (reduced.dense_cov @ U.mT) + xp.eye(prior.dim, dtype=U.dtype, device=U.device) - U @ U.mT

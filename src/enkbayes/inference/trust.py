@@ -38,10 +38,10 @@ import numpy as np
 import scipy.sparse
 
 from enkbayes.core.ensemble import AffineEnsemble
-from enkbayes.core.logits import LinearLogits, Piece
 from enkbayes.core.posterior import Posterior
 from enkbayes.core.problem import Problem
 from enkbayes.engine.arrays import epsilon, to_numpy
+from enkbayes.engine.rows import Chunk, Sums
 from enkbayes.inference.importance import effective_share, log_weights, smoothed
 
 GOOD, USABLE, BAD = "good", "usable", "do not trust"
@@ -239,20 +239,19 @@ def data_rank(problem: Problem, *, most: int = 2000) -> int | None:
     >>> data_rank(Problem.create([[1.0, 2.0], [2.0, 4.0], [3.0, 6.0]], [0, 1, 1], intercept=1.0))
     2
     """
-    if not isinstance(problem.model, LinearLogits):
+    if not problem.is_linear:
         return None
-    model = problem.model
-    linear, mix, enough = model.map, None, min(problem.size + 1, most)
+    linear, mix, enough = problem.linear_logits("the rank of the data"), None, min(problem.size + 1, most)
     if linear.features > enough:  # random mixtures of the features have the same rank
         mix = np.random.default_rng(0).standard_normal((linear.features, enough))
 
-    def part(piece: Piece) -> np.ndarray[Any, Any]:
-        x = piece[0].toarray() if scipy.sparse.issparse(piece[0]) else to_numpy(piece[0])
+    def contribution(chunk: Chunk) -> Sums:
+        x = chunk.features.toarray() if scipy.sparse.issparse(chunk.features) else to_numpy(chunk.features)
         x = np.asarray(x, dtype=np.float64) if mix is None else x @ mix
         x = np.hstack([x, np.ones((len(x), 1))]) if linear.intercept else x
-        return np.asarray(x.T @ x)
+        return (np.asarray(x.T @ x),)
 
-    gram = model.total(map(part, model.pieces(None, None)))
+    (gram,) = problem.rows.sum(contribution)
     scale = np.sqrt(np.where(np.diag(gram) > 0, np.diag(gram), 1.0))
     spectrum = np.linalg.eigvalsh(gram / scale / scale[:, None])
     rank = int(np.sum(spectrum > len(spectrum) * epsilon(problem.prior.mean) * spectrum[-1]))

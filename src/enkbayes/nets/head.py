@@ -13,7 +13,7 @@ from torch import nn
 
 from enkbayes.core.gaussian import Gaussian
 from enkbayes.core.likelihoods import Bernoulli, Categorical
-from enkbayes.core.linear_map import LinearMap
+from enkbayes.core.linear_logits import LinearLogits
 from enkbayes.core.posterior import Posterior
 from enkbayes.core.problem import Problem
 from enkbayes.inference import Calibration, calibrate, uncalibrated
@@ -51,7 +51,7 @@ class BayesianHead(PosteriorModule):
     (torch.Size([60, 2]), torch.Size([200, 60, 2]), torch.Size([60]))
     """
 
-    map: LinearMap
+    map: LinearLogits
 
     def __init__(self, body: nn.Module, posterior: Posterior, calibration: Calibration | None = None) -> None:
         super().__init__(body, posterior)
@@ -173,7 +173,7 @@ class BayesianHead(PosteriorModule):
         trained = Layer.of(linear_layer(model, name))
         outputs = None if trained.outputs <= 2 else trained.outputs
         likelihood = Bernoulli() if outputs is None else Categorical(outputs)
-        linear = LinearMap(trained.features, outputs, trained.bias is not None)
+        linear = LinearLogits(trained.features, outputs, trained.bias is not None)
         body = without_layer(frozen_copy(model), name)
         return cls(body, blank(likelihood, linear, np.arange(trained.classes), trained.weight.new_zeros(linear.dim)))
 

@@ -9,9 +9,9 @@ from typing import Any, Self
 import torch
 from torch import nn
 
-from enkbayes.core.complement import Complement, Frame
 from enkbayes.core.ensemble import AffineEnsemble
 from enkbayes.core.likelihoods import Likelihood
+from enkbayes.core.low_rank import Complement, Frame
 from enkbayes.core.posterior import Info, Posterior, Uncertainty
 
 BUFFERS = ("mean", "basis", "points")

@@ -3,7 +3,7 @@
 from enkbayes.samplers.equilibrium import Equilibrium
 from enkbayes.samplers.homotopy import Homotopy
 from enkbayes.samplers.mean_field import MeanField
-from enkbayes.samplers.state import Informed, Sampler, State
+from enkbayes.samplers.state import Sampler, State
 from enkbayes.samplers.stochastic import StochasticSampler
 from enkbayes.samplers.tamed import TamedHomotopy
 from enkbayes.samplers.trotter import TrotterSampler
@@ -26,7 +26,6 @@ __all__ = [
     "FROM_PRIOR",
     "Equilibrium",
     "Homotopy",
-    "Informed",
     "MeanField",
     "Sampler",
     "State",

@@ -5,61 +5,55 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from enkbayes.core.ensemble import AffineEnsemble
-from enkbayes.core.expectations import Expectation, empirical
-from enkbayes.core.logits import LinearLogits
+from enkbayes.core.expectations import empirical
+from enkbayes.core.moments import Moments
 from enkbayes.core.problem import Problem
-from enkbayes.engine.arrays import tolerance
+from enkbayes.engine.arrays import Array, tolerance
 from enkbayes.samplers.checks import check_count, check_tolerance
-from enkbayes.samplers.mean_field import Control as MeanFieldControl
-from enkbayes.samplers.mean_field import MeanField
 from enkbayes.samplers.minibatch import batch_moments
 from enkbayes.samplers.state import State
-from enkbayes.solvers import newton
-from enkbayes.solvers.relaxation import FINE, Relaxation, evaluate, try_step, verdict, worth_single
-from enkbayes.solvers.structured import Point as StructuredPoint
-
-KIN = 0.05  # residual below which averages of another kind are so similar that steps with them count as one's own
-PATIENCE = 10  # trial steps without a clearly lower residual after which a stage gives up
+from enkbayes.solvers.newton import NewtonSearch
+from enkbayes.solvers.roots import inverse_root
+from enkbayes.solvers.step_control import Stage, StepControl, Track, identity
 
 
-@dataclass(frozen=True)
-class Stage:
-    """A part of an adaptive run: the expectation (weight of the closure, and its fineness), whether energy judges the
-    steps, and the residual or number of steps at which to move on.
+def frozen_flow(moments: Moments, tau: float, share: float = 0.0) -> tuple[Array, Array]:
+    """Solve eq. (aldiode) exactly over tau = 1 - exp(-ds) with the moments g and S of the whole potential frozen.
+
+        F = (1 - tau) I + tau S,    mean+ = mean - tau basis F^{-1} g,    basis+ = basis F^{-1/2}
+
+    Return the affine map of all particles: shift (r,) and root (r, r) with mean+ = mean + basis shift, basis+ = basis
+    root. Its fixed point g = 0, S = I is exact for every tau. share is the error of the root, relative to the distance
+    from that fixed point, which a controller that judges the result does not mind.
     """
-
-    blend: float
-    descend: bool
-    until: float = 0.0
-    refine: int = 0
-    limit: int | None = None
-
-    @property
-    def expectation(self) -> Expectation:
-        """The averages that this part takes."""
-        return Expectation(self.blend, self.refine, energy=self.descend)
+    F = (1 - tau) * identity(moments.S) + tau * moments.S
+    root = inverse_root(F, share)
+    return -tau * (root @ (root @ moments.g)), root
 
 
-WARM = Stage(1.0, descend=True, until=1e-2)
-WARM_FINE = Stage(1.0, descend=True, until=1e-2, refine=2)
-SETTLE = (Stage(0.0, descend=False), Stage(0.5, descend=False), Stage(1.0, descend=True, refine=2))
-LINEAR = (WARM, *SETTLE)
-SOFTMAX = (replace(WARM, limit=30), WARM_FINE, *SETTLE)  # coarse quadrature has kinks that can slow it down
-NONLINEAR = (Stage(0.0, descend=True), Stage(0.0, descend=False))
+def controlled_step(control: StepControl, problem: Problem, state: State) -> State:
+    """Take one step: the flow with the moments and the tau that the controller proposes, judged by the controller."""
+    track: Track = state.control
+    if track.searching:
+        return with_track(state, control.advance_search(problem, track))
+    moments, tau = control.propose(track)
+    shift, root = frozen_flow(moments, tau, control.share)
+    return with_track(state, control.judge(problem, track, moments, shift, root))
 
 
-@dataclass(frozen=True, eq=False)
-class Control:
-    """Where an adaptive run is: its point, its stage, the ensemble that a new stage starts from, and how long nothing
-    improved.
-    """
-
-    point: Relaxation
-    stage: int
-    start: AffineEnsemble
-    best: float
-    since: int = 0
-    stale: int = 0
+def with_track(state: State, track: Track) -> State:
+    """Return the state of a controlled run."""
+    return replace(
+        state,
+        ensemble=track.point.ensemble,
+        steps=track.steps,
+        residual=track.point.residual,
+        blend=track.blend,
+        finished=track.finished,
+        converged=track.converged,
+        message=track.message,
+        control=track,
+    )
 
 
 @dataclass(frozen=True)
@@ -67,17 +61,11 @@ class Equilibrium:
     """Move the ensemble to the equilibrium of the paper's second sampler, eq. (aldiode), with averages over its own J
     particles.
 
-    The flow with frozen curvature is solved exactly over ds, tau = 1 - exp(-ds): with S = U diag(w) U' and g of the
-    whole potential,
-
-        f = 1 - tau + tau w,    m+ = m - tau basis U (U'g / f),    basis+ = basis U diag(f^{-1/2}) U'
-
-    whose fixed point g = 0, S = I is exact for every tau. With tau=None a run chooses its own steps: Newton's to the
-    most probable parameters and the curvature there, then to the mean-field equilibrium (Gaussian expectations, which
-    always settle), then with the ensemble's own averages, both by accelerated relaxation; products of large problems
-    are taken in float32 until the last steps. Where a small ensemble has no stable equilibrium of its own (few
-    particles, separable data, weak prior), half or all of the Gaussian expectation is blended in; `info.blend` says how
-    much.
+    A step solves the flow with frozen curvature exactly, see `frozen_flow`. With tau=None a controller chooses the
+    steps (`solvers/step_control.py`): Newton's to the most probable parameters and the curvature there, then to the
+    mean-field equilibrium (Gaussian expectations, which always converge), then with the ensemble's own averages, both
+    accelerated. Where a small ensemble has no stable equilibrium of its own (few particles, separable data, weak
+    prior), half or all of the Gaussian expectation is blended in; `info.blend` says how much.
 
     An ensemble of J <= P particles drawn from the prior would stay in J - 1 arbitrary directions. For linear logits an
     adaptive run then takes Gaussian expectations throughout, in all directions (see `MeanField`), and draws its J
@@ -95,8 +83,11 @@ class Equilibrium:
     batch : int, optional
         Mini-batches of so many rows, with tau_k = (k + 5)^(-0.7), for all of max_steps.
     float32 : bool
-        Take products of large problems in float32 on the way. The end is in the data's precision either way; without it
-        two runs that cut their rows differently agree to round-off, with it to 1e-6 posterior standard deviations.
+        Allow coarser sums over the rows of large problems on the way, computed in float32. The end is in the data's
+        precision either way; without it two runs that cut their rows differently agree to round-off, with it to 1e-6
+        posterior standard deviations.
+    large : float
+        Multiplications in a step from which coarser sums are worth it.
 
     Examples
     --------
@@ -111,6 +102,7 @@ class Equilibrium:
     max_steps: int = 200
     batch: int | None = None
     float32: bool = field(default=True, repr=False)
+    large: float = field(default=3e7, repr=False)
 
     def __post_init__(self) -> None:
         if self.tau is not None and not 0 < self.tau <= 1:
@@ -128,145 +120,81 @@ class Equilibrium:
         """The largest number of steps."""
         return self.max_steps
 
+    @property
+    def adaptive(self) -> bool:
+        """Whether a controller chooses the steps."""
+        return self.tau is None and self.batch is None
+
     def init(self, problem: Problem, ensemble: AffineEnsemble, seed: int) -> State:
         """Return the first state: one evaluation of the moments."""
         state = State(ensemble, seed)
-        if self.batch is not None:
-            return state
-        if self.tau is not None:
-            return self._judge(state, evaluate(problem, ensemble, empirical))
-        single = self.float32 and worth_single(problem, ensemble)
-        if isinstance(problem.model, LinearLogits) and ensemble.rank == problem.dim:
-            return self._approach(problem, state, newton.begin(problem, ensemble, single=single))
-        return self._settle(problem, state, newton.Start(ensemble), single=single)
-
-    def _approach(self, problem: Problem, state: State, point: newton.Newton) -> State:
-        """Go on to the most probable parameters, or from there."""
-        if point.done:
-            start = newton.start(problem, point)
-            state = replace(state, steps=state.steps + start.evaluations)
-            return self._settle(problem, state, start, single=point.single)
-        state = replace(state, ensemble=point.ensemble, residual=point.residual, control=point)
-        if state.steps >= self.max_steps:
-            return replace(state, finished=True, message=self._unsettled(point.residual, state.steps))
-        return state
-
-    def _settle(self, problem: Problem, state: State, start: newton.Start, *, single: bool) -> State:
-        """Begin the stages of the relaxation, with the ensemble's own averages where the equilibrium is near."""
-        stages = _stages(problem)
-        stage = _own(stages) if start.residual < KIN else 0
-        point = evaluate(problem, start.ensemble, stages[stage].expectation, single=single)
-        history = start.history if point.residual < KIN else ()
-        point = replace(point, fine=FINE, history=history)
-        return self._follow(problem, state, Control(point, stage, start.ensemble, point.residual))
-
-    @property
-    def informed(self) -> bool:
-        """Whether there is an `informed_init`: only an adaptive run has one."""
-        return self.tau is None and self.batch is None
-
-    def informed_init(self, problem: Problem, particles: int, seed: int) -> State:
-        """Return the first state of a run with fewer particles than parameters."""
-        return self._mean_field.informed_init(problem, particles, seed)
-
-    @property
-    def _mean_field(self) -> MeanField:
-        return MeanField(self.tol, self.max_steps, float32=self.float32)
+        if self.adaptive:
+            control = self._control(problem, ensemble)
+            return self._explained(with_track(state, control.begin(problem, ensemble)))
+        return state if self.batch is not None else self._judged(problem, state)
 
     def step(self, problem: Problem, state: State) -> State:
-        """One step: mini-batch, fixed tau, or a trial step of the adaptive run."""
-        if isinstance(state.control, MeanFieldControl | StructuredPoint):
-            return self._mean_field.step(problem, state)
+        """One step of the flow: with the moments and the tau of the controller, a fixed tau, or a mini-batch."""
+        if self.adaptive:
+            return self._explained(controlled_step(self._control(problem, state.ensemble), problem, state))
         state = replace(state, steps=state.steps + 1)
-        if isinstance(state.control, newton.Newton):
-            return self._approach(problem, state, newton.advance(problem, state.control))
-        if self.batch is not None:
-            return self._batch_step(problem, state, self.batch)
-        if self.tau is not None:
-            ensemble = frozen_flow(state.ensemble, state.control, self.tau)
-            return self._judge(state, evaluate(problem, ensemble, empirical))
-        control: Control = state.control
-        stage = _stages(problem)[control.stage]
-        point, _ = try_step(problem, control.point, stage.expectation, descend=stage.descend)
-        improved = point.residual < 0.9 * control.best
-        best, stale = (point.residual, 0) if improved else (control.best, control.stale + 1)
-        return self._follow(problem, state, replace(control, point=point, best=best, stale=stale))
+        moments, tau = self._batch(problem, state) if self.tau is None else (state.control, self.tau)
+        ensemble = state.ensemble.affine(*frozen_flow(moments, tau))
+        state = replace(state, ensemble=ensemble, residual=moments.residual)
+        return state if self.batch is not None and state.steps < self.max_steps else self._judged(problem, state)
 
-    def _follow(self, problem: Problem, state: State, control: Control) -> State:
-        """Move on to the next stage when this one has done its work or given up."""
-        stages = _stages(problem)
-        stage, last = stages[control.stage], control.stage + 1 == len(stages)
-        overdue = stage.limit is not None and state.steps - control.since >= stage.limit
-        given_up = control.point.stuck or overdue or (control.stale >= PATIENCE and not stage.descend)
-        if not last and (given_up or control.point.residual < stage.until):
-            start = control.point.ensemble if stage.descend else control.start
-            point = evaluate(problem, start, stages[control.stage + 1].expectation, single=control.point.single)
-            # the last steps of the stage before know the slopes of this one well enough for a better first step
-            history = control.point.history if stage.descend and point.residual < KIN else ()
-            point = replace(point, fine=control.point.fine, history=history)
-            control = Control(point, control.stage + 1, start, point.residual, since=state.steps)
-            return self._follow(problem, replace(state, steps=state.steps + 1), control)
-        final = not stage.until
-        if final:
-            control = replace(control, point=verdict(problem, control.point, stage.expectation, self.tol))
-        state = replace(state, blend=stage.blend, control=control)
-        return self._judge(state, control.point, final=final, stuck=last and given_up)
+    def _control(self, problem: Problem, ensemble: AffineEnsemble) -> StepControl:
+        whole = problem.is_linear and ensemble.rank == problem.dim
+        remedy = (
+            "raise max_steps or use more particles; for linear logits MeanField(), for others tau=0.3, may converge"
+        )
+        return StepControl(
+            frozen_flow,
+            _stages(problem),
+            self.tol,
+            self.max_steps,
+            coarse=self.float32,
+            large=self.large,
+            search=NewtonSearch() if whole else None,
+            remedy=remedy,
+        )
 
-    def _judge(self, state: State, point: Relaxation, *, final: bool = True, stuck: bool = False) -> State:
-        """Put the point into the state and decide whether the run ends; the point is the control of a fixed-tau run."""
-        control = state.control if isinstance(state.control, Control) else point
-        state = replace(state, ensemble=point.ensemble, residual=point.residual, control=control)
-        if final and point.residual < tolerance(self.tol, point.ensemble.mean):
-            return replace(state, finished=True, converged=True, message=_blended(state.blend, point.ensemble.size))
-        if stuck or state.steps >= self.max_steps:
-            return replace(state, finished=True, message=self._unsettled(point.residual, state.steps))
-        return state
+    def _explained(self, state: State) -> State:
+        """Say so when a run converged only with Gaussian expectations blended in."""
+        if not (state.finished and state.converged and state.blend):
+            return state
+        message = f"the averages of {state.ensemble.size} particles do not converge; "
+        return replace(state, message=f"{message}converged with weight {state.blend:g} on Gaussian expectations")
 
-    def _unsettled(self, residual: float, steps: int) -> str:
-        if self.batch is not None:
-            remedy = "mini-batches leave noise: raise max_steps or tol"
-        elif self.tau is not None:
-            remedy = "use tau=None or a smaller tau, or raise max_steps"
-        else:
-            remedy = (
-                "raise max_steps or use more particles; for linear logits MeanField(), for others tau=0.3, may settle"
-            )
-        return f"residual {residual:.1e} after {steps} steps; {remedy}"
+    def _batch(self, problem: Problem, state: State) -> tuple[Moments, float]:
+        """Return the moments of one batch, scaled to all rows, and the decaying tau."""
+        ensemble, number = state.ensemble, state.steps - 1
+        likelihood = batch_moments(problem, ensemble, self.batch or problem.size, state.seed, number)
+        return likelihood + problem.prior_moments(ensemble), (number + 5) ** -0.7
 
-    def _batch_step(self, problem: Problem, state: State, batch: int) -> State:
-        """One decaying step with the moments of one batch, scaled to all data; the last state carries the residual of
-        all data.
-        """
-        ensemble = state.ensemble
-        likelihood = batch_moments(problem, ensemble, batch, state.seed, state.steps - 1)
-        point = Relaxation(ensemble, likelihood + problem.prior_moments(ensemble), 0.0)
-        ensemble = frozen_flow(ensemble, point, (state.steps + 4) ** -0.7)
+    def _judged(self, problem: Problem, state: State) -> State:
+        """Return a state whose control is the moments of all rows, finished when they are those of the equilibrium."""
+        moments = problem.potential_moments(state.ensemble, empirical)
+        state = replace(state, residual=moments.residual, control=moments)
+        if moments.residual < tolerance(self.tol, state.ensemble.mean):
+            return replace(state, finished=True, converged=True)
         if state.steps < self.max_steps:
-            return replace(state, ensemble=ensemble, residual=point.residual)
-        return self._judge(state, evaluate(problem, ensemble, empirical))
+            return state
+        fixed = "use tau=None or a smaller tau, or raise max_steps"
+        remedy = fixed if self.tau is not None else "mini-batches leave noise: raise max_steps or tol"
+        message = f"residual {moments.residual:.1e} after {state.steps} steps; {remedy}"
+        return replace(state, finished=True, message=message)
 
 
-def frozen_flow(ensemble: AffineEnsemble, point: Relaxation, tau: float) -> AffineEnsemble:
-    """Return the ensemble after the exact flow with frozen curvature over tau = 1 - exp(-ds)."""
-    return ensemble.transform(
-        point.moments, gain=lambda w: tau / (1 - tau + tau * w), scale=lambda w: (1 - tau + tau * w) ** -0.5
-    )
+WARM = Stage(1.0, descend=True, until=1e-2)
+OWN = (Stage(0.0, descend=False), Stage(0.5, descend=False), Stage(1.0, descend=True, refine=2))
+LINEAR = (WARM, *OWN)
+SOFTMAX = (replace(WARM, limit=30), replace(WARM, refine=2), *OWN)  # a coarse quadrature has kinks that slow it down
+NONLINEAR = (Stage(0.0, descend=True), Stage(0.0, descend=False))
 
 
 def _stages(problem: Problem) -> tuple[Stage, ...]:
-    if not isinstance(problem.model, LinearLogits):
+    """Return the expectations of an adaptive run, one after the other."""
+    if not problem.is_linear:
         return NONLINEAR
     return LINEAR if problem.likelihood.exact_closure else SOFTMAX
-
-
-def _own(stages: tuple[Stage, ...]) -> int:
-    """Return the number of the stage with the ensemble's own averages."""
-    return next(i for i, stage in enumerate(stages) if stage.blend == 0.0)
-
-
-def _blended(weight: float, particles: int) -> str:
-    if weight == 0.0:
-        return ""
-    return (
-        f"the averages of {particles} particles do not settle; settled with weight {weight:g} on Gaussian expectations"
-    )

@@ -3,42 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
 
 import numpy as np
 
 from enkbayes.core.ensemble import AffineEnsemble
-from enkbayes.core.expectations import Expectation, closure
 from enkbayes.core.gaussian import standard_points
+from enkbayes.core.moments import Diverged
 from enkbayes.core.problem import Problem
-from enkbayes.engine.arrays import like, namespace, tolerance
+from enkbayes.engine.arrays import like
 from enkbayes.samplers.checks import check_count, check_tolerance
+from enkbayes.samplers.equilibrium import controlled_step, frozen_flow, with_track
 from enkbayes.samplers.state import State
-from enkbayes.solvers import newton, structured
-from enkbayes.solvers.map_estimate import map_estimate, whitened_moments
-from enkbayes.solvers.relaxation import FINE, Relaxation, evaluate, try_step, verdict, worth_single
+from enkbayes.solvers import low_rank_mean_field as low_rank
+from enkbayes.solvers.laplace import laplace_ensemble
+from enkbayes.solvers.map_estimate import map_estimate
+from enkbayes.solvers.newton import NewtonSearch
+from enkbayes.solvers.step_control import Stage, StepControl
 
-COARSE_STEPS = 30  # a quadrature that has not settled by then has kinks that slow it down; a finer one has fewer
-FINEST = 2  # softmax quadrature goes up to 4**2 times its usual number of points
-LARGEST = 2000  # parameters up to which a P x P covariance is the default
-SMALL = 500  # the same for a run with fewer particles than parameters, where it buys little
-RANK = (
-    128  # directions of a structured covariance, unless their entries would pass the next number: time more than memory
+EXACT = (Stage(1.0, descend=True),)
+QUADRATURE = tuple(
+    Stage(1.0, descend=True, refine=refine, limit=30 if refine < 2 else None, verify=True) for refine in (0, 1, 2)
 )
-ENTRIES = 1.6e6
-STRUCTURED_TOL = 1e-3  # residual below which the structure of the covariance, not the iteration, limits the accuracy
-SEARCHES = 2  # a structured run looks for directions at the most probable parameters and again at its law
-KIN = 0.05  # residual below which the steps of a few particles tell something about those of the Gaussian
-ACCURATE = 1e-2  # residual under a finer rule, in posterior sds, that shows the quadrature to be fine enough
-
-
-@dataclass(frozen=True, eq=False)
-class Control:
-    """Where a run is: its point, how fine the quadrature of its expectations is, and since which step."""
-
-    point: Relaxation
-    refine: int = 0
-    since: int = 0
+"""Softmax quadrature goes up to 4**2 times its usual points: one that has not converged in 30 steps has kinks."""
 
 
 @dataclass(frozen=True)
@@ -48,8 +34,10 @@ class MeanField:
 
         m* = m0 - P0 E*[grad Psi],    P* = (E*[Hess Psi] + P0^{-1})^{-1}
 
-    The mean-field flow is the Fisher-Rao gradient flow of KL(N(m, P) || posterior), so every step is checked to lower
-    the negative ELBO. The answer does not depend on the number of particles. Needs linear logits.
+    A step is that of `Equilibrium`, the exact flow with frozen curvature (`frozen_flow`), with Gaussian expectations in
+    its moments. The mean-field flow is the Fisher-Rao gradient flow of KL(N(m, P) || posterior), so the controller
+    checks that every step lowers the negative ELBO. The answer does not depend on the number of particles. Needs linear
+    logits.
 
     With more than 2000 parameters, or when `rank` is given, the covariance has a structure instead of P x P entries:
     free in the `rank` directions that the data inform most, diagonal in a frame of feature and class directions outside
@@ -64,7 +52,15 @@ class MeanField:
     rank : int, optional
         Number of directions in which a structured covariance is free.
     float32 : bool
-        Take products of large problems in float32 on the way, as in `Equilibrium`.
+        Allow coarser sums on the way, as in `Equilibrium`.
+    large : float
+        As in `Equilibrium`.
+    dense : int
+        Number of parameters up to which a P x P covariance is the default.
+    dense_few : int
+        The same for a run with fewer particles than parameters, where it brings little.
+    low_rank_tol : float
+        Residual below which the structure of a low-rank covariance, not the iteration, limits the accuracy.
 
     Examples
     --------
@@ -75,11 +71,14 @@ class MeanField:
     (True, (10, 1))
     """
 
-    informed: ClassVar[bool] = True  # there is an `informed_init`
     tol: float = 1e-6
     max_steps: int = 200
     rank: int | None = None
     float32: bool = field(default=True, repr=False)
+    large: float = field(default=3e7, repr=False)
+    dense: int = field(default=2000, repr=False)
+    dense_few: int = field(default=500, repr=False)
+    low_rank_tol: float = field(default=1e-3, repr=False)
 
     def __post_init__(self) -> None:
         check_tolerance(self.tol)
@@ -93,128 +92,65 @@ class MeanField:
 
     def init(self, problem: Problem, ensemble: AffineEnsemble, seed: int) -> State:
         """Start from the ensemble's Gaussian; if it spans too little, from its mean and the prior's covariance."""
-        if self._structured(problem, LARGEST):
-            return self._structured_init(problem, ensemble.size, seed)
+        if self._is_low_rank(problem, self.dense):
+            return self._low_rank_init(problem, ensemble.size, seed)
         if ensemble.rank < problem.dim:
             points = standard_points(ensemble.size, problem.dim, np.random.default_rng((seed, 0)))
             ensemble = AffineEnsemble(ensemble.mean, problem.prior.dense_root, like(points, ensemble.mean))
-        single = self.float32 and worth_single(problem, ensemble)
-        return self._approach(problem, State(ensemble, seed, blend=1.0), newton.begin(problem, ensemble, single=single))
+        control = self._control(problem, NewtonSearch())
+        return with_track(State(ensemble, seed, blend=1.0), control.begin(problem, ensemble))
 
-    def _approach(self, problem: Problem, state: State, point: newton.Newton) -> State:
-        """Go on to the most probable parameters, or from there."""
-        if point.done:
-            start = newton.start(problem, point)
-            state = replace(state, steps=state.steps + start.evaluations)
-            first = evaluate(problem, start.ensemble, closure, single=point.single)
-            first = replace(first, fine=FINE, history=start.history if first.residual < KIN else ())
-            return self._judge(problem, state, Control(first, since=state.steps))
-        state = replace(state, ensemble=point.ensemble, residual=point.residual, control=point)
-        if state.steps >= self.max_steps:
-            return replace(state, finished=True, message=self._unsettled(state))
-        return state
-
-    def informed_init(self, problem: Problem, particles: int, seed: int) -> State:
+    def init_few(self, problem: Problem, particles: int, seed: int) -> State:
         """Start from the Laplace approximation, for fewer particles than parameters: the covariance is fitted whatever
         their number, and they are drawn from it.
         """
-        if self._structured(problem, SMALL):
-            return self._structured_init(problem, particles, seed)
-        ensemble = laplace_ensemble(problem, particles, seed)
-        return self._judge(problem, State(ensemble, seed, blend=1.0), Control(evaluate(problem, ensemble, closure)))
-
-    def _structured(self, problem: Problem, largest: int) -> bool:
-        return (self.rank is not None or problem.dim > largest) and structured.fits(problem)
-
-    def _structured_init(self, problem: Problem, particles: int, seed: int) -> State:
-        rank = self.rank or max(8, min(RANK, int(ENTRIES // problem.dim)))
-        point = structured.start(problem, rank, seed)
-        ensemble = structured.particles_of(problem, point, particles, seed)
-        return self._judge_structured(problem, State(ensemble, seed, blend=1.0), point)
-
-    def _judge_structured(self, problem: Problem, state: State, point: structured.Point) -> State:
-        state = replace(state, residual=point.residual, control=point)
-        done = point.residual < max(self.tol, STRUCTURED_TOL)
-        if done and point.searches < SEARCHES:
-            return replace(state, control=structured.search(problem, point))
-        if not (done or point.stuck or state.steps >= self.max_steps):
-            return state
-        ensemble = structured.particles_of(problem, point, state.ensemble.size, state.seed)
-        message = "" if done else f"residual {point.residual:.1e} after {state.steps} steps; narrow the prior"
-        return replace(state, ensemble=ensemble, finished=True, converged=done, message=message)
+        if self._is_low_rank(problem, self.dense_few):
+            return self._low_rank_init(problem, particles, seed)
+        ensemble = laplace_ensemble(problem, map_estimate(problem).theta, particles, seed)
+        return with_track(State(ensemble, seed, blend=1.0), self._control(problem, None).begin(problem, ensemble))
 
     def step(self, problem: Problem, state: State) -> State:
-        """One trial step of the accelerated relaxation with ELBO backtracking."""
-        if isinstance(state.control, structured.Point):
-            following = structured.advance(problem, state.control)
-            return self._judge_structured(problem, replace(state, steps=state.steps + 1), following)
-        if isinstance(state.control, newton.Newton):
-            advanced = newton.advance(problem, state.control)
-            return self._approach(problem, replace(state, steps=state.steps + 1), advanced)
-        control: Control = state.control
-        point, _ = try_step(problem, control.point, Expectation(1.0, control.refine), descend=True)
-        return self._judge(problem, replace(state, steps=state.steps + 1), replace(control, point=point))
+        """One step of the flow with the moments and the tau of the controller; see `controlled_step`."""
+        if isinstance(state.control, low_rank.Point):
+            following = low_rank.advance(problem, state.control)
+            return self._judge_low_rank(problem, replace(state, steps=state.steps + 1), following)
+        return controlled_step(self._control(problem, NewtonSearch()), problem, state)
 
-    def _judge(self, problem: Problem, state: State, control: Control) -> State:
-        """Put the point into the state and decide whether the run ends, or goes on with a finer quadrature."""
-        point = verdict(problem, control.point, Expectation(1.0, control.refine), self.tol)
-        control = replace(control, point=point)
-        state = replace(state, ensemble=point.ensemble, residual=point.residual, control=control)
-        if point.residual < tolerance(self.tol, point.ensemble.mean):
-            return self._verify(problem, state, control)
-        if state.steps >= self.max_steps:
-            return replace(state, finished=True, message=self._unsettled(state))
-        if point.stuck:
-            message = (
-                f"no step lowers the residual {point.residual:.1e} any more; scale the features or narrow the prior"
-            )
-            return replace(state, finished=True, message=message)
-        if not _finest(problem, control) and state.steps - control.since >= COARSE_STEPS:
-            return _refined(state, control, _finer(problem, control))
-        return state
+    def _control(self, problem: Problem, search: NewtonSearch | None) -> StepControl:
+        stages = EXACT if problem.likelihood.exact_closure else QUADRATURE
+        remedy = "raise max_steps or tol, scale the features or narrow the prior"
+        return StepControl(
+            frozen_flow,
+            stages,
+            self.tol,
+            self.max_steps,
+            coarse=self.float32,
+            large=self.large,
+            search=search,
+            remedy=remedy,
+        )
 
-    def _unsettled(self, state: State) -> str:
-        return f"residual {state.residual:.1e} after {state.steps} steps; raise max_steps or tol"
+    def _is_low_rank(self, problem: Problem, dense: int) -> bool:
+        return (self.rank is not None or problem.dim > dense) and low_rank.fits(problem)
 
-    def _verify(self, problem: Problem, state: State, control: Control) -> State:
-        """Look at a converged point through a finer quadrature, where the likelihood has no exact rule."""
-        if _finest(problem, control):
-            return replace(state, finished=True, converged=True, message=_doubt(problem, control))
-        finer = _finer(problem, control)
-        if finer.residual < ACCURATE:
-            return replace(state, finished=True, converged=True)
-        return _refined(state, control, finer)
+    def _low_rank_init(self, problem: Problem, particles: int, seed: int) -> State:
+        point = low_rank.start(problem, self.rank or low_rank.default_rank(problem.dim), seed)
+        ensemble = low_rank.particles_of(problem, point, particles, seed)
+        return self._judge_low_rank(problem, State(ensemble, seed, blend=1.0), point)
 
-
-def laplace_ensemble(problem: Problem, particles: int, seed: int) -> AffineEnsemble:
-    """Return J particles of the Laplace approximation with a basis of full rank, the directions that the data inform
-    most first: in these the particles are exactly whitened.
-    """
-    theta = map_estimate(problem).theta
-    xp = namespace(theta)
-    w, U = whitened_moments(problem, theta).spectrum
-    columns = xp.flip(U / xp.sqrt(w), axis=1)  # the spectrum ascends
-    points = structured.informed_points(particles, problem.dim, np.random.default_rng((seed, 0)))
-    return AffineEnsemble(theta, problem.prior.unwhiten(columns.mT).mT, like(points, theta))
-
-
-def _finest(problem: Problem, control: Control) -> bool:
-    return problem.likelihood.exact_closure or control.refine == FINEST
-
-
-def _finer(problem: Problem, control: Control) -> Relaxation:
-    return evaluate(problem, control.point.ensemble, Expectation(1.0, control.refine + 1))
-
-
-def _doubt(problem: Problem, control: Control) -> str:
-    """Return a sentence when even the finest quadrature is not accurate, as its difference from a coarser one shows."""
-    if problem.likelihood.exact_closure:
-        return ""
-    coarser = evaluate(problem, control.point.ensemble, Expectation(1.0, control.refine - 1)).residual
-    if coarser < 10 * ACCURATE:
-        return ""
-    return f"logits are spread so widely that expectations may be off by {coarser:.1g} posterior sds; narrow the prior"
-
-
-def _refined(state: State, control: Control, finer: Relaxation) -> State:
-    return replace(state, residual=finer.residual, control=Control(finer, control.refine + 1, state.steps))
+    def _judge_low_rank(self, problem: Problem, state: State, point: low_rank.Point, searches: int = 2) -> State:
+        """Go on, look for directions a second time, or end; the directions are found `searches` times in all: at the
+        most probable parameters and at the converged mean.
+        """
+        state = replace(state, residual=point.residual, control=point)
+        done = point.residual < max(self.tol, self.low_rank_tol)
+        if done and point.searches < searches:
+            try:
+                return replace(state, control=low_rank.search(problem, point))
+            except Diverged:  # the directions at hand have converged, and stay
+                state = replace(state, message="")
+        if not (done or point.stuck or state.steps >= self.max_steps):
+            return state
+        ensemble = low_rank.particles_of(problem, point, state.ensemble.size, state.seed)
+        message = "" if done else f"residual {point.residual:.1e} after {state.steps} steps; narrow the prior"
+        return replace(state, ensemble=ensemble, finished=True, converged=done, message=message)

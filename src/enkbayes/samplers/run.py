@@ -12,16 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from enkbayes.core.logits import LinearLogits
+from enkbayes.core.linear_logits import LinearLogits
 from enkbayes.core.moments import Diverged
 from enkbayes.core.posterior import Info, Posterior
 from enkbayes.core.problem import Problem
 from enkbayes.engine.arrays import Array, all_finite, to_numpy
-from enkbayes.engine.threads import threads_for_chunks
-from enkbayes.samplers import Equilibrium, Informed, Sampler, State
+from enkbayes.samplers.equilibrium import Equilibrium
 from enkbayes.samplers.progress import progress_bar
 from enkbayes.samplers.recorder import Recorder
-from enkbayes.samplers.start import count, initial_ensemble, resumed, whole_seed
+from enkbayes.samplers.start import first_state, resumed, stepper, whole_seed
+from enkbayes.samplers.state import Sampler, State
 
 TRACE = 400  # entries of a trace that are kept
 
@@ -70,13 +70,14 @@ def iterate(
     sampler = Equilibrium() if sampler is None else sampler
     if state is None:
         seed = whole_seed(seed)
-        begin = partial(_begin, problem, sampler, particles, seed, theta)
-        state = replace(_guarded(begin, None, problem.dim), owner=sampler)
+        begin = partial(first_state, problem, sampler, particles, seed, theta)
+        state = replace(_guarded(problem, begin, None), owner=sampler)
     else:
         state = resumed(state, sampler)
     yield state
+    stepping = stepper(problem, sampler, state)
     while not state.finished:
-        state = _guarded(partial(sampler.step, problem, state), state, problem.dim)
+        state = _guarded(problem, partial(stepping.step, problem, state), state)
         yield state
 
 
@@ -142,23 +143,13 @@ def run(
         from sklearn.exceptions import ConvergenceWarning
 
         warnings.warn(f"{type(sampler).__name__} did not converge: {info.message}", ConvergenceWarning, stacklevel=2)
-    linear = problem.model.map if isinstance(problem.model, LinearLogits) else None
+    linear = problem.model if isinstance(problem.model, LinearLogits) else None
     return Posterior(last.ensemble, problem.likelihood, linear, problem.classes, last.gaussian, info, last)
 
 
-def _begin(problem: Problem, sampler: Sampler, particles: int, seed: int, theta: Array | None) -> State:
-    """Return the first state: from the user's particles, from the data when there are fewer particles than parameters
-    and the sampler knows how, otherwise from the prior.
-    """
-    few = theta is None and count(particles) <= problem.dim
-    if few and isinstance(problem.model, LinearLogits) and isinstance(sampler, Informed) and sampler.informed:
-        return sampler.informed_init(problem, particles, seed)
-    return sampler.init(problem, initial_ensemble(problem, particles, seed, theta), seed)
-
-
-def _guarded(step: Callable[[], State], before: State | None, parameters: int) -> State:
+def _guarded(problem: Problem, step: Callable[[], State], before: State | None) -> State:
     """Return the next state; when it is not finite, the state before it, finished, with a sentence that says so."""
-    with np.errstate(over="ignore", invalid="ignore", divide="ignore"), threads_for_chunks(parameters):
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"), problem.resources():
         try:
             state = step()
             if all_finite(state.ensemble.mean) and all_finite(state.ensemble.basis):

@@ -12,7 +12,33 @@ from enkbayes.core.ensemble import AffineEnsemble
 from enkbayes.core.gaussian import Gaussian, standard_points
 from enkbayes.core.problem import Problem
 from enkbayes.engine.arrays import Array, all_finite, floating, like
-from enkbayes.samplers import Sampler, State
+from enkbayes.samplers.equilibrium import Equilibrium
+from enkbayes.samplers.mean_field import MeanField
+from enkbayes.samplers.state import Sampler, State
+
+
+def first_state(problem: Problem, sampler: Sampler, particles: int, seed: int, theta: Array | None) -> State:
+    """Return the first state: from the user's particles, from the data when there are no more particles than
+    parameters and Gaussian expectations can stand in for them, otherwise from the prior.
+    """
+    limit = mean_field_of(sampler)
+    if theta is None and limit is not None and problem.is_linear and count(particles) <= problem.dim:
+        return limit.init_few(problem, particles, seed)
+    return sampler.init(problem, initial_ensemble(problem, particles, seed, theta), seed)
+
+
+def stepper(problem: Problem, sampler: Sampler, state: State) -> Sampler:
+    """Return the sampler that takes the steps from a state: `MeanField` where an `Equilibrium` began from the data."""
+    limit = mean_field_of(sampler)
+    few = state.ensemble.size <= problem.dim and state.ensemble.freedom == problem.dim
+    return limit if limit is not None and few and problem.is_linear else sampler
+
+
+def mean_field_of(sampler: Sampler) -> MeanField | None:
+    """Return the mean-field sampler that needs no more particles than the user wants to see, or None."""
+    if isinstance(sampler, Equilibrium) and sampler.adaptive:
+        return MeanField(sampler.tol, sampler.max_steps, float32=sampler.float32, large=sampler.large)
+    return sampler if isinstance(sampler, MeanField) else None
 
 
 def initial_ensemble(problem: Problem, particles: int, seed: int, theta: Array | None) -> AffineEnsemble:

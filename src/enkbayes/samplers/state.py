@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 from enkbayes.core.ensemble import AffineEnsemble
 from enkbayes.core.problem import Problem
@@ -58,15 +58,3 @@ class Sampler(Protocol):
     @property
     def horizon(self) -> int:
         """The largest number of steps the sampler can take, for progress bars."""
-
-
-@runtime_checkable
-class Informed(Protocol):
-    """A sampler that can start from the data, so that it needs no more particles than the user wants to see."""
-
-    @property
-    def informed(self) -> bool:
-        """Whether its settings allow that."""
-
-    def informed_init(self, problem: Problem, particles: int, seed: int) -> State:
-        """Return the state before the first step."""

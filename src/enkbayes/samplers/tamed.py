@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from enkbayes.core.ensemble import AffineEnsemble
-from enkbayes.core.expectations import BasisLogits, EnsembleLogits, Expectation
-from enkbayes.core.likelihoods.base import Averages, pull_back
+from enkbayes.core.expectations import EnsembleLogits, Expectation
+from enkbayes.core.likelihoods.base import Averages
 from enkbayes.core.moments import Moments
 from enkbayes.core.problem import Problem
 from enkbayes.engine.arrays import Array, namespace
@@ -106,14 +106,9 @@ class DiagonallyTamed(Expectation):
 
     ds: float = 1.0
 
-    def by_row(self, likelihood: Any, logits: EnsembleLogits, targets: Array, weights: Array | None) -> Averages:
-        """Return loss, slope and curvature of each row, times its weight."""
-        loss, slope, curvature = super().by_row(likelihood, logits, targets, weights)
-        _, V = logits.gaussian
-        return loss, slope, curvature / (1 + self.ds * namespace(V).vecdot(V, V) * curvature)
-
-    def in_basis(
-        self, likelihood: Any, mean_logits: Array, V: Array, points: Array, targets: Array, weights: Array | None
-    ) -> Moments:
-        """Return the moments in the coordinates of the basis."""
-        return pull_back(V, self.by_row(likelihood, BasisLogits(mean_logits, V, points), targets, weights), None)
+    def averages(self, likelihood: Any, logits: EnsembleLogits, targets: Array, weights: Array | None) -> Averages:
+        """Return loss, slope and tamed curvature of each row."""
+        V = logits.gaussian[1]
+        variance = namespace(V).vecdot(V, V)
+        loss, slope, curvature = super().averages(likelihood, logits, targets, weights)
+        return loss, slope, curvature / (1 + self.ds * variance * curvature)

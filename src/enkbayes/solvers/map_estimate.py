@@ -14,22 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from enkbayes.core.ensemble import AffineEnsemble
 from enkbayes.core.gaussian import Gaussian
-from enkbayes.core.logits import LinearLogits
-from enkbayes.core.moments import Moments
+from enkbayes.core.low_rank import LowRankGaussian
 from enkbayes.core.problem import Problem
-from enkbayes.engine.arrays import Array, epsilon, like, namespace, to_numpy
+from enkbayes.engine.arrays import Array, epsilon, like, to_numpy
+from enkbayes.solvers.newton import NewtonSearch
 
 Vector = np.ndarray[Any, Any]
-DENSE = 1000  # up to this many parameters Newton's P x P Hessians are cheap
-MEMORY = 20  # pairs of vectors that L-BFGS remembers
-SETTLED = 1e-5  # posterior sds; L-BFGS alone often stops there, and nothing needs more
-COARSE = 300  # L-BFGS iterations after which Newton takes over in any case
-POLISH = 200  # largest number of Newton steps; a few are enough after L-BFGS
-SHORTEST = 1e-6  # share of a Newton step below which it makes no difference
-SUFFICIENT = 1e-4  # Armijo's constant: the part of the predicted decrease that a step must deliver
-REMEDY = "raise max_steps, scale the features, or use float64"
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +40,13 @@ class MapEstimate:
 
 
 def map_estimate(
-    problem: Problem, *, tol: float = 1e-8, max_steps: int = 1000, start: Array | None = None
+    problem: Problem,
+    *,
+    tol: float = 1e-8,
+    max_steps: int = 1000,
+    start: Array | None = None,
+    dense: int = 1000,
+    coarse: int = 300,
 ) -> MapEstimate:
     """Return the maximum of the posterior density.
 
@@ -63,6 +60,10 @@ def map_estimate(
         Largest number of L-BFGS iterations.
     start : array (P,), optional
         Default: the prior's mean.
+    dense : int
+        Number of parameters up to which P x P Hessians are cheap, so that Newton steps may follow.
+    coarse : int
+        L-BFGS iterations after which Newton takes over in any case.
 
     Examples
     --------
@@ -71,43 +72,16 @@ def map_estimate(
     >>> estimate.theta.shape, estimate.converged, estimate.residual < 1e-8
     ((2,), True, True)
     """
-    polish = isinstance(problem.model, LinearLogits) and problem.dim <= DENSE
-    budget = min(max_steps, COARSE) if polish else max_steps
+    polish = problem.is_linear and problem.dim <= dense
+    budget = min(max_steps, coarse) if polish else max_steps
     u, residual, floor, steps = _lbfgs(problem, _origin(problem, start), tol, budget)
     if polish and residual > tol:
         u, residual, floor, newton = _newton(problem, u, tol)
         steps += newton
     converged = residual <= max(tol, floor)
-    message = "" if converged else f"still {residual:.1e} posterior sds from the maximum; {REMEDY}"
+    remedy = "raise max_steps, scale the features, or use float64"
+    message = "" if converged else f"still {residual:.1e} posterior sds from the maximum; {remedy}"
     return MapEstimate(_theta(problem.prior, u), residual, steps, converged, message)
-
-
-def whitened_moments(problem: Problem, theta: Array) -> Moments:
-    """Return value, gradient g (P,) and Hessian S (P, P) of the potential at theta (P,), in coordinates u, theta = L0
-    u: the moments of one particle, seen in the basis L0. The value is V up to a constant; logits are linear, or have a
-    Jacobian, and then S is the Gauss-Newton matrix.
-
-    >>> problem = Problem.create([[2.0]], [1], 4.0, classes=[0, 1])
-    >>> moments = whitened_moments(problem, np.asarray([0.0]))
-    >>> moments.g.tolist(), moments.S.tolist()
-    ([-2.0], [[5.0]])
-    """
-    xp, prior = namespace(theta), problem.prior
-    if not isinstance(problem.model, LinearLogits):
-        here = xp.zeros((1, problem.dim), dtype=theta.dtype, device=theta.device)
-        return problem.potential_moments(AffineEnsemble(theta, prior.dense_root, here))
-    loss, gradient = problem.loss_and_gradient(theta[None, :])
-    H = problem.model.hessian(theta, problem.likelihood, problem.targets, problem.weights)
-    u, root, eye = (
-        prior.whiten(theta - prior.mean),
-        prior.root,
-        xp.eye(problem.dim, dtype=theta.dtype, device=theta.device),
-    )
-    if prior.diagonal:
-        g, S = root * gradient[0, :], root[:, None] * H * root
-    else:
-        g, S = root.mT @ gradient[0, :], root.mT @ H @ root
-    return Moments(loss[0] + xp.sum(u * u) / 2, g + u, S + eye)
 
 
 def _theta(prior: Gaussian, u: Vector) -> Array:
@@ -132,54 +106,33 @@ def _potential(problem: Problem, u: Vector) -> tuple[float, Vector]:
 def _lbfgs(problem: Problem, u: Vector, tol: float, max_steps: int) -> tuple[Vector, float, float, int]:
     """Return u, the norm of its gradient, the norm that round-off allows, and the number of evaluations.
 
-    A step against the gradient g lowers V by |g|^2 / (2 stiffness), and line searches stop where that drowns.
+    A step against the gradient g lowers V by |g|^2 / (2 stiffness), and line searches stop where that drowns; nothing
+    needs more than 1e-5 posterior standard deviations.
     """
     from scipy.optimize import minimize
 
-    options = {"maxiter": max_steps, "maxfun": 2 * max_steps, "maxcor": MEMORY, "maxls": 40, "ftol": 0.0}
+    options = {"maxiter": max_steps, "maxfun": 2 * max_steps, "maxcor": 20, "maxls": 40, "ftol": 0.0}
     options["gtol"] = tol / math.sqrt(u.size)
     result = minimize(lambda x: _potential(problem, x), u, jac=True, method="L-BFGS-B", options=options)
     pairs = zip(result.hess_inv.sk, result.hess_inv.yk, strict=True)
     stiffness = max((float(y @ y / (s @ y)) for s, y in pairs), default=1.0)
-    floor = max(SETTLED, _round_off(problem, result.fun) * math.sqrt(stiffness))
+    floor = max(1e-5, _round_off(problem, result.fun) * math.sqrt(stiffness))
     return result.x, float(np.linalg.norm(result.jac)), floor, int(result.nfev)
 
 
-def _newton(problem: Problem, u: Vector, tol: float) -> tuple[Vector, float, float, int]:
-    """Return the same after damped Newton steps, with the Newton decrement as the residual.
-
-    A step is cut until it lowers V or the norm of the gradient; near the maximum, where both drown in round-off, the
-    last one is the answer.
+def _newton(problem: Problem, u: Vector, tol: float, most: int = 200) -> tuple[Vector, float, float, int]:
+    """Return the same after damped Newton steps, with the Newton decrement as the residual. `most` is the largest
+    number of evaluations; a few are enough after L-BFGS.
     """
-    g, H, value = _derivatives(problem, u)
-    step, steps, scale = np.linalg.solve(H, g), 1, 1.0
-    while np.linalg.norm(g) > tol and steps < POLISH and scale > SHORTEST:
-        new_g, new_H, new_value = _derivatives(problem, u - scale * step)
-        steps += 1
-        ratio = float(np.linalg.norm(new_g) / np.linalg.norm(g))
-        settled = _decrement(g, step) < _round_off(problem, value)
-        if ratio < 1 or (not settled and new_value < value - SUFFICIENT * scale * float(g @ step)):
-            u, g, value, scale = u - scale * step, new_g, new_value, min(1.0, 4 * scale)
-            step = np.linalg.solve(new_H, g)
-        else:
-            scale /= 4
-        if settled and ratio > 0.5:
-            break
-    return u, _decrement(g, step), _round_off(problem, value), steps
-
-
-def _decrement(g: Vector, step: Vector) -> float:
-    """Return sqrt(g' H^{-1} g): a Newton step lowers V by half its square."""
-    return math.sqrt(max(float(g @ step), 0.0))
+    search = NewtonSearch(near=0.0, far=math.inf, most=most)
+    prior = problem.prior
+    point = search.begin(problem, LowRankGaussian(_theta(prior, u), prior.dense_root))
+    while float(np.linalg.norm(to_numpy(point.moments.g))) > tol and not search.done(point):
+        point = search.advance(problem, point)
+    found = np.asarray(to_numpy(prior.whiten(point.ensemble.mean - prior.mean)), dtype=np.float64)
+    return found, point.decrement, point.round_off, point.evaluations
 
 
 def _round_off(problem: Problem, value: float) -> float:
     """Return the Newton decrement whose change of V drowns in round-off."""
     return 10 * math.sqrt(epsilon(problem.prior.mean) * max(1.0, abs(value)))
-
-
-def _derivatives(problem: Problem, u: Vector) -> tuple[Vector, Vector, float]:
-    """Return gradient (P,), Hessian (P, P) and value (up to a constant) of V at u."""
-    moments = whitened_moments(problem, _theta(problem.prior, u))
-    g, H = (np.asarray(to_numpy(x), dtype=np.float64) for x in (moments.g, moments.S))
-    return g, H, float(moments.loss)

@@ -1,4 +1,4 @@
-"""The inverse square root of a matrix near a multiple of the identity, without an eigendecomposition.
+"""The inverse square root of a symmetric matrix, without an eigendecomposition where it is near the identity.
 
 Near the equilibrium a step leads to a precision F that is nearly the identity. With F = c (I + E), c the mean
 eigenvalue, the series
@@ -19,43 +19,80 @@ from __future__ import annotations
 
 import math
 
-from enkbayes.engine.arrays import Array, epsilon, namespace, symmetric
+import numpy as np
+
+from enkbayes.core.moments import Diverged
+from enkbayes.engine.arrays import Array, all_finite, epsilon, namespace, symmetric
 from enkbayes.engine.threads import product
 
-NEAR = 0.45  # largest bound of rho: beyond, an eigendecomposition is cheaper
-LEAST = 0.5  # smallest c, so that the smallest eigenvalue is known to be above c (1 - rho) > 1 / 4
-SHARE = 1e-3  # error of the root, relative to rho, that is not worth a product
+
+def inverse_root(F: Array, share: float = 0.0) -> Array:
+    """Return F^{-1/2} (r, r) of a symmetric F: by the series where F is near the identity, otherwise by its spectrum.
+
+    share is the error of the series, relative to the distance from the identity, that is not worth a product.
+
+    >>> R = inverse_root(np.diag([1.0, 4.0]))
+    >>> R.tolist()
+    [[1.0, 0.0], [0.0, 0.5]]
+    """
+    root = inverse_root_near_identity(F, share)
+    if root is not None:
+        return root
+    if not all_finite(F):
+        raise Diverged("the precision that a step leads to is not finite")
+    xp = namespace(F)
+    w, U = xp.linalg.eigh(symmetric(F))
+    return product(U * xp.maximum(w, xp.zeros_like(w)) ** -0.5, U.mT)
 
 
-def inverse_root(F: Array) -> Array | None:
-    """Return F^{-1/2} (r, r) up to SHARE rho, or None where F is not near a multiple of the identity, at least a half.
+def inverse_root_near_identity(F: Array, share: float = 0.0, near: float = 0.45, least: float = 0.5) -> Array | None:
+    """Return F^{-1/2} (r, r), or None where F is not near a multiple of the identity.
 
-    >>> import numpy as np
+    share is the error of the root, relative to rho, that is not worth a product; near is the largest bound of rho,
+    beyond which an eigendecomposition is cheaper; least is the smallest c, so that the smallest eigenvalue is above
+    c (1 - rho) > 1 / 4.
+
     >>> F = np.asarray([[1.9, 0.1], [0.1, 2.1]])
-    >>> R = inverse_root(F)
-    >>> bool(np.allclose(R @ F @ R, np.eye(2), atol=1e-5)), inverse_root(np.diag([1.0, 4.0])) is None
+    >>> R = inverse_root_near_identity(F)
+    >>> bool(np.allclose(R @ F @ R, np.eye(2))), inverse_root_near_identity(np.diag([1.0, 4.0])) is None
     (True, True)
     """
     xp = namespace(F)
     eye = xp.eye(F.shape[0], dtype=F.dtype, device=F.device)
     mean = float(xp.linalg.trace(F)) / F.shape[0]
-    if not LEAST < mean < math.inf:
+    if not least < mean < math.inf:
         return None
     ratio = symmetric(F) / mean
     E = ratio - eye
     E2 = product(E, E)
     rho = math.sqrt(math.sqrt(float(xp.sum(E2**2))))
-    if not rho < NEAR:
+    if not rho < near:
         return None
     error = rho**5 / (4 * (1 - rho))
-    if error <= SHARE * rho:
+    if error <= share * rho:
         root = eye - E / 2 + product(E2, 3 / 8 * eye - 5 / 16 * E + 35 / 128 * E2)
     else:
         E3 = product(E, E2)
         rest = product(E3, 231 / 1024 * E3 - 63 / 256 * E2 + 35 / 128 * E - 5 / 16 * eye)
         root, error = eye - E / 2 + 3 / 8 * E2 + rest, error * rho**2
-    while error > max(SHARE * rho, epsilon(F)):
+    while error > max(share * rho, epsilon(F)):
         G = eye - product(ratio, product(root, root))
         root = product(root, eye + G / 2)
         error = 3 / 8 * float(xp.sum(G**2))
     return root / math.sqrt(mean)
+
+
+def exceeds(F: Array, least: float) -> bool:
+    """Tell whether all eigenvalues of a symmetric F are above `least`.
+
+    >>> exceeds(np.diag([1.0, 2.0]), 0.5), exceeds(np.diag([1.0, 2.0]), 1.5)
+    (True, False)
+    """
+    xp = namespace(F)
+    if not all_finite(F):
+        return False
+    try:
+        factor = xp.linalg.cholesky(symmetric(F) - least * xp.eye(F.shape[0], dtype=F.dtype, device=F.device))
+    except (np.linalg.LinAlgError, RuntimeError):  # torch's is a RuntimeError
+        return False
+    return all_finite(factor)

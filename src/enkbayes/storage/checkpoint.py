@@ -21,19 +21,19 @@ import signal
 import threading
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from enkbayes.core.distributed import ShardedLogits, furthest, leads
 from enkbayes.core.problem import Problem
 from enkbayes.engine.arrays import epsilon, like, to_numpy
-from enkbayes.engine.processes import ProcessLost, told
-from enkbayes.samplers import FROM_PRIOR, Informed, Sampler, State
+from enkbayes.engine.processes import ProcessLost
+from enkbayes.engine.sharded_rows import errors_of, leads, most_advanced
+from enkbayes.samplers import FROM_PRIOR, Sampler, State
 from enkbayes.samplers.recorder import Recorder
+from enkbayes.samplers.start import mean_field_of
 from enkbayes.storage import container
 from enkbayes.storage.codec import Decoder, Encoder, UnknownType
 from enkbayes.storage.container import Header, Tensors
@@ -121,11 +121,10 @@ class CheckpointWriter:
         self._run, self._last, self._terminated = (problem, sampler, identity), None, False
         self._due = self.clock() + self.every
         mine: Snapshot | None = None
-        shared = isinstance(problem.model, ShardedLogits)
-        with told(problem.model.group) if shared else nullcontext():  # type: ignore[union-attr]
+        with errors_of(problem.rows):
             if Path(self.path).exists():
                 mine = Snapshot.read(self.path)
-        found: Snapshot | None = furthest(problem, None if mine is None else mine.steps, mine)
+        found: Snapshot | None = most_advanced(problem.rows, None if mine is None else mine.steps, mine)
         if found is None:
             return None
         try:
@@ -157,7 +156,7 @@ class CheckpointWriter:
         self._last = state
         if self._terminated:
             raise Stopped("the process was asked to end")
-        if self.clock() >= self._due and leads(self._problem):
+        if self.clock() >= self._due and leads(self._problem.rows):
             self._write(state)
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
@@ -183,7 +182,7 @@ class CheckpointWriter:
     def _finish(self) -> None:
         if not self.keep:
             Path(self.path).unlink(missing_ok=True)
-        elif self._last is not None and leads(self._problem):
+        elif self._last is not None and leads(self._problem.rows):
             self._write(self._last)
 
     def _rescue(self) -> str:
@@ -295,9 +294,9 @@ def restarted(problem: Problem, sampler: Sampler, state: State) -> State:
     """
     ensemble = state.ensemble
     from_data = ensemble.size <= problem.dim == ensemble.freedom
-    begun: State
-    if from_data and isinstance(sampler, Informed) and sampler.informed:
-        begun = sampler.informed_init(problem, ensemble.size, state.seed)
+    limit = mean_field_of(sampler)
+    if from_data and limit is not None:
+        begun = limit.init_few(problem, ensemble.size, state.seed)
     else:
         begun = sampler.init(problem, ensemble, state.seed)
     if state.finished:

@@ -36,7 +36,7 @@ def upgraded_model(header: Header) -> Header:
     posterior = {
         "ensemble": _ensemble(linear, header, ""),
         "likelihood": _named(header["likelihood"]),
-        "map": None if linear is None else _tagged("LinearMap", linear),
+        "map": None if linear is None else _tagged("LinearLogits", linear),
         "classes": header["classes"],
         "gaussian": header["gaussian"],
         "info": _tagged("Info", header["info"]),

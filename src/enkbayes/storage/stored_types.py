@@ -10,19 +10,19 @@ from typing import Any
 
 import numpy as np
 
-from enkbayes.core.complement import Complement, Frame
 from enkbayes.core.ensemble import AffineEnsemble
 from enkbayes.core.likelihoods import Bernoulli, Categorical, Normal
 from enkbayes.core.likelihoods.probit import ProbitBernoulli, ProbitCategorical
-from enkbayes.core.linear_map import LinearMap
+from enkbayes.core.linear_logits import LinearLogits
+from enkbayes.core.low_rank import Complement, Frame
 from enkbayes.core.moments import Moments
 from enkbayes.core.posterior import Info
 from enkbayes.engine.arrays import to_numpy
 from enkbayes.inference.empirical_bayes import Tuning
 from enkbayes.inference.evidence import Evidence
 from enkbayes.inference.trust import Trust
-from enkbayes.samplers import BY_NAME, State, equilibrium, mean_field
-from enkbayes.solvers import curvature, newton, relaxation, structured
+from enkbayes.samplers import BY_NAME, State
+from enkbayes.solvers import low_rank_mean_field, low_rank_sums, newton, step_control
 
 TYPES: dict[str, type] = {
     "Bernoulli": Bernoulli,
@@ -34,7 +34,7 @@ TYPES: dict[str, type] = {
     "AffineEnsemble": AffineEnsemble,
     "Complement": Complement,
     "Frame": Frame,
-    "LinearMap": LinearMap,
+    "LinearLogits": LinearLogits,
     "Info": Info,
     "Trust": Trust,
     "Evidence": Evidence,
@@ -42,18 +42,17 @@ TYPES: dict[str, type] = {
     # the state of a run, and the controls of its samplers
     "State": State,
     "Moments": Moments,
-    "Natural": relaxation.Natural,
-    "Relaxation": relaxation.Relaxation,
+    "Natural": step_control.Natural,
+    "Point": step_control.Point,
+    "Track": step_control.Track,
     "Newton": newton.Newton,
-    "EquilibriumControl": equilibrium.Control,
-    "MeanFieldControl": mean_field.Control,
-    "StructuredLaw": curvature.Law,
-    "StructuredMove": structured.Move,
-    "StructuredPoint": structured.Point,
+    "LowRankPrecision": low_rank_sums.LowRankPrecision,
+    "LowRankMove": low_rank_mean_field.Move,
+    "LowRankPoint": low_rank_mean_field.Point,
 }
 
 
-def check_ensemble(ensemble: Any, parameters: int | None = None, linear: LinearMap | None = None) -> None:
+def check_ensemble(ensemble: Any, parameters: int | None = None, linear: LinearLogits | None = None) -> None:
     """Raise a ValueError unless the arrays of an ensemble from a file fit each other, and the number of parameters."""
     complement = ensemble.complement
     arrays = {name: getattr(ensemble, name) for name in ("mean", "basis", "points")}
@@ -76,7 +75,7 @@ def check_ensemble(ensemble: Any, parameters: int | None = None, linear: LinearM
         _check_complement(complement, P, basis.shape[1], linear)
 
 
-def _check_complement(complement: Any, parameters: int, rank: int, linear: LinearMap | None) -> None:
+def _check_complement(complement: Any, parameters: int, rank: int, linear: LinearLogits | None) -> None:
     left, right, frame = complement.frame.left, complement.frame.right, complement.frame
     D, K = left.shape[0] if left.ndim else 0, right.shape[0] if right.ndim else 0
     fits = left.shape in ((D,), (D, D)) and right.shape == (K, K) and parameters == D * K

@@ -18,7 +18,6 @@ from typing import Any, ClassVar
 import numpy as np
 
 from enkbayes.core.labels import encode, real_targets
-from enkbayes.core.moments import Moments
 from enkbayes.core.quadrature import GaussianPoints, averaged_over_nodes
 from enkbayes.engine.arrays import Array, like, namespace, take_rows
 
@@ -139,15 +138,6 @@ class Likelihood:
         loss, slope, curvature = averaged_over_nodes(terms, mean_logits, V)
         return loss, slope, curvature
 
-    def moments(self, logits: Array, V: Array, targets: Array, weights: Array | None) -> Moments:
-        """Return sums over rows of averages over the particles' logits (n, J); V (n, r) are the logits of the basis."""
-        own = namespace(logits).asarray(logits, copy=True)
-        return pull_back(V, self.averages(own, targets), weights)
-
-    def closure(self, mean_logits: Array, V: Array, targets: Array, weights: Array | None, refine: int = 0) -> Moments:
-        """Return the same sums for Gaussian logits with mean (n,) and covariance V V'."""
-        return pull_back(V, self.gaussian_averages(mean_logits, V, targets, refine), weights)
-
     def particle_predictive(self, logits: Array) -> Array:
         """Return the average (n, C) of `mean` over the particles' logits (n, J)."""
         return namespace(logits).mean(self.mean(logits), axis=1)
@@ -159,16 +149,16 @@ class Likelihood:
         return averaged_over_nodes(lambda logits, _: (self.mean(logits),), mean_logits, V)[0]
 
 
-def pull_back(V: Array, averages: Averages, weights: Array | None) -> Moments:
-    """Return the moments in the coordinates of a basis with logits V (n, r) or (n, K, r):
+def pull_back(V: Array, averages: Averages) -> tuple[Array, Array, Array]:
+    """Return the sums over rows in the coordinates of a basis with logits V (n, r) or (n, K, r): the loss,
 
-    g = sum_n V_n' slope_n,    S = sum_n V_n' curvature_n V_n,    and the summed loss.
+    g = sum_n V_n' slope_n (r,)    and    S = sum_n V_n' curvature_n V_n (r, r).
     """
     xp, rank = namespace(V), V.shape[-1]
-    loss, slope, curvature = (weighted(x, weights) for x in averages)
+    loss, slope, curvature = averages
     pulled = curvature[:, None] * V if V.ndim == 2 else xp.matmul(curvature, V)
     flat = xp.reshape(V, (-1, rank))
-    return Moments(xp.sum(loss), flat.mT @ xp.reshape(slope, (-1,)), flat.mT @ xp.reshape(pulled, (-1, rank)))
+    return xp.sum(loss), flat.mT @ xp.reshape(slope, (-1,)), flat.mT @ xp.reshape(pulled, (-1, rank))
 
 
 def weighted(x: Array, weights: Array | None) -> Array:

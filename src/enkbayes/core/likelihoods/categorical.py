@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from enkbayes.core.likelihoods.base import Averages, Likelihood, weighted
-from enkbayes.core.moments import Diverged, Moments
+from enkbayes.core.moments import Diverged
 from enkbayes.core.quadrature import GaussianPoints
 from enkbayes.engine.arrays import Array, all_finite, namespace, one_hot, softmax, symmetric
 
@@ -79,24 +79,6 @@ class Categorical(Likelihood):
             curvature = weighted(curvature, 1 - wide) + weighted(rule.hessian(p), wide)
         return loss, slope, symmetric(curvature)
 
-    def moments(self, logits: Array, V: Array, targets: Array, weights: Array | None) -> Moments:
-        """Return sums of averages over the particles' logits (n, J, K); V is (n, K, r), targets class numbers (n,)."""
-        if V.shape[-1] >= V.shape[1]:
-            return super().moments(logits, V, targets, weights)
-        p, log_sum = softmax(logits)
-        averages = _loss_and_slope(p, log_sum, namespace(logits).mean(logits, axis=1), targets)
-        return _pull_back(V, *averages, p, weights)
-
-    def closure(self, mean_logits: Array, V: Array, targets: Array, weights: Array | None, refine: int = 0) -> Moments:
-        """Return the same sums for logits z_n ~ N(mean_logits_n, V_n V_n')."""
-        if V.shape[-1] >= V.shape[1]:
-            return super().closure(mean_logits, V, targets, weights, refine)
-        wide = self._share_of_wide(V)
-        rule = GaussianPoints.of(V, refine)
-        p, log_sum = softmax(rule.logits(mean_logits))
-        found = _pull_back(V, *_loss_and_slope(p, log_sum, mean_logits, targets), p, weights, 1 - wide)
-        return Moments(found.loss, found.g, found.S + rule.hessian_in_basis(p, weighted(wide, weights)))
-
     def _share_of_wide(self, V: Array) -> Array:
         """Return the weight (n,) of the second average of the curvature."""
         xp = namespace(V)
@@ -119,19 +101,3 @@ def _mean_curvature(p: Array) -> Array:
     xp = namespace(p)
     eye = xp.eye(p.shape[-1], dtype=p.dtype, device=p.device)
     return xp.mean(p, axis=1)[:, :, None] * eye - xp.matmul(p.mT, p) / p.shape[1]
-
-
-def _pull_back(
-    V: Array, loss: Array, slope: Array, p: Array, weights: Array | None, share: Array | None = None
-) -> Moments:
-    """Return the moments in a basis of r < K coordinates without any K x K matrix; the curvature times `share` (n,).
-
-    S = sum_nk pbar_nk V_nk V_nk' - mean_q sum_n (V_n' p_nq)(V_n' p_nq)'
-    """
-    xp, rank = namespace(V), V.shape[-1]
-    w = xp.ones_like(loss) if share is None else share
-    w = weighted(w, weights)
-    flat = xp.reshape(V, (-1, rank))
-    pulled = xp.reshape(xp.matmul(p, V) * xp.sqrt(w / p.shape[1])[:, None, None], (-1, rank))
-    S = flat.mT @ (xp.reshape(weighted(xp.mean(p, axis=1), w), (-1, 1)) * flat) - pulled.mT @ pulled
-    return Moments(xp.sum(weighted(loss, weights)), flat.mT @ xp.reshape(weighted(slope, weights), (-1,)), S)

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from enkbayes.core.complement import Complement, narrowed
+from enkbayes.core.low_rank import Complement, narrowed
 from enkbayes.core.moments import Diverged
 from enkbayes.engine.arrays import Array, all_finite, like, namespace, one_hot, softmax
 

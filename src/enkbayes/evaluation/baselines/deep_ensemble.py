@@ -21,7 +21,7 @@ import numpy as np
 import scipy.sparse
 
 from enkbayes.core.likelihoods import Bernoulli, Categorical
-from enkbayes.core.logits import LinearLogits
+from enkbayes.core.linear_logits import LinearLogits
 from enkbayes.core.problem import Problem
 from enkbayes.engine.arrays import Array, to_numpy
 
@@ -90,7 +90,7 @@ class DeepEnsemble:
                 f" {problem.likelihood}; use fit_network instead"
             )
         precision, bias_precision = _precisions(problem)
-        features = problem.model.features
+        features = problem.features
         X = features.toarray() if scipy.sparse.issparse(features) else to_numpy(features)
         from enkbayes.nets.training.deep_ensemble import small_network
 
@@ -188,7 +188,7 @@ def _precisions(problem: Problem) -> tuple[float, float]:
     variance = to_numpy(prior.cov)
     if not prior.diagonal and np.array_equal(variance, np.diag(np.diag(variance))):
         variance = np.diag(variance)
-    weights = model.map.features * (model.map.outputs or 1)
+    weights = model.features * (model.outputs or 1)
     parts = [part for part in (variance[:weights], variance[weights:]) if len(part)]
     mean: Array = to_numpy(prior.mean)
     if variance.ndim != 1 or np.any(mean != 0) or any(not np.allclose(part, part[0]) for part in parts):

@@ -10,23 +10,21 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any, ClassVar
 
 import numpy as np
-import scipy.sparse
 
 from enkbayes.core.ensemble import AffineEnsemble
-from enkbayes.core.gaussian import Gaussian
-from enkbayes.core.logits import LinearLogits
+from enkbayes.core.linear_logits import LinearLogits
 from enkbayes.core.posterior import Posterior
 from enkbayes.core.problem import Problem
-from enkbayes.engine.arrays import Array, like, to_numpy
-from enkbayes.evaluation.baselines.laplace import laplace_ensemble
+from enkbayes.engine.arrays import like
 from enkbayes.evaluation.baselines.method import fitted
 from enkbayes.samplers.checks import check_count
 from enkbayes.samplers.start import from_draws
+from enkbayes.solvers.laplace import laplace_ensemble
 from enkbayes.solvers.map_estimate import map_estimate
 
 MIXED = 1.01  # largest R-hat of chains that agree
@@ -91,7 +89,7 @@ class HMC:
         if not isinstance(problem.model, LinearLogits):
             raise ValueError("HMC needs linear logits; nonlinear ones are not written in jax")
         started = time.perf_counter()
-        double = _in_double(problem)
+        double = problem.in_double(dense=True)
         estimate = map_estimate(double)
         frame = laplace_ensemble(double, estimate.theta, max(self.chains, 2), seed)
         x, fields = self._chains(double, frame, seed, progress)
@@ -135,35 +133,15 @@ class HMC:
             return draws, {name: np.asarray(value) for name, value in mcmc.get_extra_fields().items()}
 
 
-def _in_double(problem: Problem) -> Problem:
-    """Return the problem with dense numpy arrays in double precision."""
-    model: Any = problem.model
-    features = model.features.toarray() if scipy.sparse.issparse(model.features) else to_numpy(model.features)
-    return replace(
-        problem,
-        model=replace(model, features=features.astype(np.float64)),
-        targets=_number(problem.targets),
-        prior=Gaussian(_number(problem.prior.mean), _number(problem.prior.cov)),
-        weights=None if problem.weights is None else _number(problem.weights),
-    )
-
-
-def _number(x: Array) -> np.ndarray[Any, Any]:
-    """Return a numpy array: class numbers as they are, real numbers in double precision."""
-    values = to_numpy(x)
-    return values if values.dtype.kind == "i" else values.astype(np.float64)
-
-
 def _potential(problem: Problem, frame: AffineEnsemble) -> Callable[[Any], Any]:
     """Return V(theta_MAP + B x), a function of x (P,) that jax can differentiate."""
     import jax.numpy as jnp
 
-    model: Any = problem.model
-    on_jax = replace(
-        problem,
-        model=replace(model, features=jnp.asarray(model.features), chunk=problem.size),
+    on_jax = problem.with_arrays(
+        features=jnp.asarray(problem.features),
         targets=jnp.asarray(problem.targets),
         weights=None if problem.weights is None else jnp.asarray(problem.weights),
+        chunk=problem.size,
     )
     mean, basis = jnp.asarray(frame.mean), jnp.asarray(frame.basis)
     prior = problem.prior

@@ -13,17 +13,14 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, replace
 
-import numpy as np
-
-from enkbayes.core.ensemble import AffineEnsemble
-from enkbayes.core.gaussian import standard_points
 from enkbayes.core.likelihoods import Bernoulli, Categorical, Likelihood
 from enkbayes.core.likelihoods.probit import ProbitBernoulli, ProbitCategorical
 from enkbayes.core.posterior import Posterior
 from enkbayes.core.problem import Problem
-from enkbayes.engine.arrays import Array, like, namespace
 from enkbayes.evaluation.baselines.method import fitted
-from enkbayes.solvers.map_estimate import map_estimate, whitened_moments
+from enkbayes.samplers.start import count
+from enkbayes.solvers.laplace import laplace_ensemble
+from enkbayes.solvers.map_estimate import map_estimate
 
 
 @dataclass(frozen=True)
@@ -52,6 +49,7 @@ class Laplace:
     def fit(self, problem: Problem, *, seed: int = 0, progress: bool = False) -> Posterior:
         """Return the Gaussian and draws of it."""
         started = time.perf_counter()
+        count(self.particles)
         estimate = map_estimate(problem, tol=self.tol, max_steps=self.max_steps)
         return fitted(
             problem,
@@ -87,15 +85,6 @@ class LaplaceProbit:
         exact = Laplace(self.particles, self.tol, self.max_steps).fit(problem, seed=seed, progress=progress)
         info = replace(exact.info, sampler=repr(self))
         return replace(exact, likelihood=with_probit(problem.likelihood), info=info)
-
-
-def laplace_ensemble(problem: Problem, theta: Array, particles: int, seed: int) -> AffineEnsemble:
-    """Return particles of N(theta, H^{-1}) with H the Hessian of the potential at theta (P,)."""
-    if particles < 2:
-        raise ValueError(f"particles is {particles}; expected at least 2")
-    points = standard_points(particles, problem.dim, np.random.default_rng((seed, 0)))
-    here = AffineEnsemble(theta, problem.prior.dense_root, like(points, theta))
-    return here.transform(whitened_moments(problem, theta), gain=namespace(theta).zeros_like, scale=lambda w: w**-0.5)
 
 
 def with_probit(likelihood: Likelihood) -> Likelihood:

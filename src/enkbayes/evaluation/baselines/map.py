@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from enkbayes.core.ensemble import AffineEnsemble
 from enkbayes.core.gaussian import Gaussian
-from enkbayes.core.logits import LinearLogits
+from enkbayes.core.linear_logits import LinearLogits
 from enkbayes.core.posterior import Posterior
 from enkbayes.core.problem import Problem
 from enkbayes.engine.arrays import namespace
@@ -98,7 +98,7 @@ class MLE:
         pair = xp.stack([estimate.theta, wider.theta])
         model = problem.model
         if isinstance(model, LinearLogits):
-            logits = model.map.particle_logits(model.features, pair)
+            logits = model.particle_logits(problem.features, pair)
         else:
             logits = model.logits(pair)
         growth = float(xp.max(xp.abs(logits[:, 1, ...] - logits[:, 0, ...])))

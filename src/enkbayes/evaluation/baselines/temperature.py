@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from enkbayes.core.ensemble import AffineEnsemble
-from enkbayes.core.logits import LinearLogits
+from enkbayes.core.linear_logits import LinearLogits
 from enkbayes.core.posterior import Posterior
 from enkbayes.core.problem import Problem
 from enkbayes.engine.arrays import to_numpy

@@ -1,21 +1,18 @@
-"""What one pass over the data tells a structured law N(mean, cov): energy, gradient, and its averaged Hessian seen
-along a few directions and along the axes of the frame.
+"""One pass over the rows for a Gaussian with a low-rank precision: energy, gradient, and the averaged Hessian along a
+few directions and along the axes of the frame.
 
-The logits of a datum under the law have the covariance diag(s) - E diag(shrink) E' in the frame, s from the diagonal
+The logits of a row under the Gaussian have the covariance diag(s) - E diag(shrink) E' in the frame, s from the diagonal
 part alone and E the logits of the directions X = D^{-1/2} B. A few classes are averaged with a K x K covariance for
-each datum (`Categorical.gaussian_averages`); many classes without (`core/likelihoods/many_classes.py`).
+each row (`Categorical.gaussian_averages`); many classes without (`core/likelihoods/many_classes.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import scipy.sparse
 
-from enkbayes.core.complement import Frame
 from enkbayes.core.gaussian import Gaussian
 from enkbayes.core.likelihoods import Categorical, Likelihood
 from enkbayes.core.likelihoods.many_classes import (
@@ -26,18 +23,18 @@ from enkbayes.core.likelihoods.many_classes import (
     own_numbers,
     point_averages,
 )
-from enkbayes.core.logits import Piece
-from enkbayes.core.moments import Sums
+from enkbayes.core.low_rank import Frame
 from enkbayes.core.problem import Problem
 from enkbayes.core.quadrature import cholesky
 from enkbayes.engine.arrays import Array, like, namespace, symmetric
+from enkbayes.engine.rows import Chunk, Sums
 
 ENTRIES = 2**23  # numbers in the logits of all directions, for the rows that are looked at together
 ROWS = 1024  # more rows at a time make products no faster
 
 
 @dataclass(frozen=True, eq=False)
-class Law:
+class LowRankPrecision:
     """N(mean, cov) in the frame, cov^{-1} = D^{1/2} (I + B diag(beta2) B') D^{1/2}, D = I + diag(h): mean (P,), h (P,),
     B (P, r) orthonormal, beta2 (r,) above -1.
     """
@@ -75,7 +72,7 @@ class Law:
 
 
 @dataclass(frozen=True, eq=False)
-class Reading:
+class RowSums:
     """One pass over the data: E[Psi], its gradient (P,), and of the averaged Hessian H its diagonal (P,), X'HX (r, r)
     and, where it was asked for, HX (P, r).
     """
@@ -88,9 +85,11 @@ class Reading:
     HX: Array | None
 
 
-def read(problem: Problem, frame: Frame, law: Law, *, spread: bool = True, products: bool = False) -> Reading:
+def sums_over_rows(
+    problem: Problem, frame: Frame, law: LowRankPrecision, *, spread: bool = True, products: bool = False
+) -> RowSums:
     """Read the data once, at the law or, without `spread`, at its mean; HX costs as much again as all the rest."""
-    model: Any = problem.model
+    linear = problem.linear_logits("a low-rank covariance")
     xp, K = namespace(law.mean), frame.shape[1]
     X = law.root[:, None] * law.B
     variance = law.root**2
@@ -98,10 +97,10 @@ def read(problem: Problem, frame: Frame, law: Law, *, spread: bool = True, produ
     theta = problem.prior.mean + frame.parameters(law.mean[None, :])[0, :]
     many = isinstance(problem.likelihood, Categorical) and K >= MANY
 
-    def part(piece: Piece) -> Sums:
-        features, targets, weights = piece
+    def contribution(chunk: Chunk) -> Sums:
+        features, targets, weights = chunk.features, chunk.targets, chunk.weights
         whitened = frame.features(features)
-        zbar = xp.reshape(model.map.project(features, theta[:, None]), (-1, K))
+        zbar = xp.reshape(linear.project(features, theta[:, None]), (-1, K))
         logits = LogitDistribution(
             zbar, frame.right, frame.logit_variances(whitened, variance), frame.logits(whitened, X), shrink
         )
@@ -114,9 +113,8 @@ def read(problem: Problem, frame: Frame, law: Law, *, spread: bool = True, produ
         return _of_many(frame, averages, logits.columns, whitened, weights, products)
 
     rows = min(ROWS, max(1, ENTRIES // (K * max(16, X.shape[1]))))
-    total: Sums = model.total(map(part, _grouped(model.pieces(problem.targets, problem.weights), rows)))
-    loss, slopes, diagonal, XHX, *HX = total.parts
-    return Reading(float(loss), slopes, diagonal, symmetric(XHX), X, _turned(frame, HX[0], many) if HX else None)
+    loss, slopes, diagonal, XHX, *HX = (like(x, law.mean) for x in problem.rows.sum(contribution, least=rows))
+    return RowSums(float(loss), slopes, diagonal, symmetric(XHX), X, _turned(frame, HX[0], many) if HX else None)
 
 
 def _of_few(
@@ -142,7 +140,7 @@ def _of_few(
         frame.pull_back_squares(whitened, xp.sum(curvature * eye, axis=-1)),
         xp.reshape(E, (-1, E.shape[-1])).mT @ xp.reshape(bent, (-1, E.shape[-1])),
     )
-    return Sums((*sums, frame.pull_back(whitened, bent)) if products else sums)
+    return (*sums, frame.pull_back(whitened, bent)) if products else sums
 
 
 def _of_many(
@@ -159,9 +157,9 @@ def _of_many(
         averages.curvature_gram(E, weights),
     )
     if not products:
-        return Sums(sums)
+        return sums
     bent = averages.curvature_products(E)
-    return Sums((*sums, frame.pull_back(whitened, bent if w is None else w[:, :, None] * bent)))
+    return (*sums, frame.pull_back(whitened, bent if w is None else w[:, :, None] * bent))
 
 
 def _turned(frame: Frame, HX: Array, many: bool) -> Array:
@@ -195,24 +193,22 @@ def fitted_frame(problem: Problem, theta: Array, rotated: int) -> Frame:
     """Return the frame of the eigenvectors of sum_n tr(Lambda_n) phi_n phi_n' and of sum_n |phi_n|^2 Lambda_n, phi the
     features in units of the prior; with more than `rotated` features, that of the features themselves.
     """
-    model: Any = problem.model
-    linear, prior = model.map, problem.prior
+    linear, prior = problem.linear_logits("a low-rank covariance"), problem.prior
     xp, K = namespace(theta), linear.outputs or 1
     eye = xp.eye(K, dtype=theta.dtype, device=theta.device)
     plain = Frame(_feature_root(prior, K), eye, linear.intercept)
     if plain.shape[0] > rotated:
         return plain
 
-    def part(piece: Piece) -> Sums:
-        features, targets, weights = piece
+    def contribution(chunk: Chunk) -> Sums:
+        features, targets, weights = chunk.features, chunk.targets, chunk.weights
         x = plain.features(features)
         x = x.toarray() if hasattr(x, "toarray") else x
         zbar = xp.reshape(linear.project(features, theta[:, None]), (-1, K))
         traces, between = _bends(problem.likelihood, zbar, targets, weights, xp.sum(x * x, axis=1))
-        return Sums((x.mT @ (traces[:, None] * x), between))
+        return x.mT @ (traces[:, None] * x), between
 
-    total: Sums = model.total(map(part, _grouped(model.pieces(problem.targets, problem.weights), ROWS)))
-    gram, between = total.parts
+    gram, between = (like(x, theta) for x in problem.rows.sum(contribution, least=ROWS))
     Qa = oriented(xp.linalg.eigh(symmetric(gram))[1])
     Qb = eye if K == 1 else oriented(xp.linalg.eigh(symmetric(between))[1])
     left = plain.left @ Qa if plain.left.ndim == 2 else plain.left[:, None] * Qa
@@ -248,30 +244,3 @@ def oriented(columns: Array) -> Array:
 def _feature_root(prior: Gaussian, K: int) -> Array:
     """Return the prior's root on the features alone: (D,), or (D, D) for a dense prior of a single logit."""
     return prior.root if not prior.diagonal else namespace(prior.mean).reshape(prior.root, (-1, K))[:, 0]
-
-
-def _grouped(pieces: Iterable[Piece], rows: int) -> Iterator[Piece]:
-    """Yield the pieces, small ones joined up to so many rows: products of a few rows with all directions are slow."""
-    held: list[Piece] = []
-    count = 0
-    for piece in pieces:
-        size = int(piece[0].shape[0])
-        if held and (count + size > rows or (piece[2] is None) != (held[0][2] is None)):
-            yield _joined(held)
-            held, count = [], 0
-        held.append(piece)
-        count += size
-    if held:
-        yield _joined(held)
-
-
-def _joined(pieces: list[Piece]) -> Piece:
-    if len(pieces) == 1:
-        return pieces[0]
-    features, targets, weights = zip(*pieces, strict=True)
-    if scipy.sparse.issparse(features[0]):
-        whole = scipy.sparse.vstack(features, format="csr")
-    else:
-        whole = namespace(features[0]).concat(features, axis=0)
-    xp = namespace(targets[0])
-    return whole, xp.concat(targets), None if weights[0] is None else xp.concat(weights)

@@ -10,28 +10,27 @@ with g the gradient in all P directions, and the precision kept as "diagonal + l
     P^{-1} = D^{1/2} (I + B diag(beta2) B') D^{1/2}.
 
 The directions are found once at the most probable parameters, the leading eigenvectors of the likelihood's Hessian, and
-once more at the law (block power iteration). Along X = D^{-1/2} B the precision then follows the averaged Hessian
-exactly, and h is what B leaves of its diagonal. So the mean is that of the mean-field equations for the logit variances
-of the law, and the covariance is exact as soon as the rank covers the data or the frame diagonalises what is left. A
-step reads the data once and costs a product of size N x P x r. The iteration is accelerated by Anderson's method in the
-coordinates (mean, log(1 + h), I + B M B'), as `relaxation.py` does in the dense case.
+once more at the converged mean (block power iteration). Along X = D^{-1/2} B the precision then follows the averaged
+Hessian exactly, and h is what B leaves of its diagonal. So the mean is that of the mean-field equations for the logit
+variances of the law, and the covariance is exact as soon as the rank covers the data or the frame diagonalises what is
+left. A step reads the data once and costs a product of size N x P x r. The iteration is accelerated by Anderson's
+method in the coordinates (mean, log(1 + h), I + B M B'), as `step_control.py` does in the dense case.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
-from enkbayes.core.complement import Complement, Frame
 from enkbayes.core.ensemble import AffineEnsemble
-from enkbayes.core.gaussian import standard_points
-from enkbayes.core.logits import LinearLogits
+from enkbayes.core.gaussian import informed_points
+from enkbayes.core.low_rank import Complement, Frame
 from enkbayes.core.moments import Diverged
 from enkbayes.core.problem import Problem
 from enkbayes.engine.arrays import Array, epsilon, like, namespace, symmetric
-from enkbayes.solvers.curvature import Law, Reading, fitted_frame, oriented, read
+from enkbayes.solvers.anderson import extrapolated
+from enkbayes.solvers.low_rank_sums import LowRankPrecision, RowSums, fitted_frame, oriented, sums_over_rows
 from enkbayes.solvers.map_estimate import map_estimate
 
 ROTATED = 4096  # features up to which the frame is made of eigenvectors; beyond, it is the features' own
@@ -76,7 +75,7 @@ class Point:
     """
 
     frame: Frame
-    law: Law
+    law: LowRankPrecision
     variances: Array
     gradient: Array
     h: Array
@@ -107,7 +106,7 @@ class Point:
 
 def fits(problem: Problem) -> bool:
     """Tell whether the frame exists: linear logits, and a prior that treats all classes alike."""
-    if not isinstance(problem.model, LinearLogits):
+    if not problem.is_linear:
         return False
     prior, K = problem.prior, problem.likelihood.outputs or 1
     if not prior.diagonal:
@@ -115,6 +114,16 @@ def fits(problem: Problem) -> bool:
     xp = namespace(prior.mean)
     roots = xp.reshape(prior.root, (-1, K))
     return bool(xp.all(roots == roots[:, :1]))
+
+
+def default_rank(dim: int, most: int = 128, entries: float = 1.6e6) -> int:
+    """Return the number of directions of a low-rank covariance: `most`, or fewer where their entries would pass
+    `entries`, for the sake of time more than memory.
+
+    >>> default_rank(1000), default_rank(100_000)
+    (128, 16)
+    """
+    return max(8, min(most, int(entries // dim)))
 
 
 def start(problem: Problem, rank: int, seed: int) -> Point:
@@ -128,9 +137,9 @@ def start(problem: Problem, rank: int, seed: int) -> Point:
     mean = frame.coordinates((theta - problem.prior.mean)[None, :])[0, :]
     block = np.random.default_rng((seed, 6)).standard_normal((min(rank, problem.dim), problem.dim), dtype=np.float32)
     X, _ = _factor(frame.coordinates(problem.prior.unwhiten(like(block, theta))).mT)
-    law = Law(mean, xp.zeros_like(mean), X, xp.zeros_like(X[0, :]))
+    law = LowRankPrecision(mean, xp.zeros_like(mean), X, xp.zeros_like(X[0, :]))
     for _ in range(DEAR_STEPS[0] if problem.dim >= LONG else POWER_STEPS):
-        law = _leading(mean, read(problem, frame, law, spread=False, products=True))
+        law = _leading(mean, sums_over_rows(problem, frame, law, spread=False, products=True))
     return evaluate(problem, frame, law)
 
 
@@ -138,14 +147,14 @@ def search(problem: Problem, point: Point) -> Point:
     """Return the point with the leading directions of the Hessian at its law."""
     law = point.law
     for _ in range(DEAR_STEPS[1] if problem.dim >= LONG else POWER_STEPS):
-        law = _leading(law.mean, read(problem, point.frame, law, products=True))
+        law = _leading(law.mean, sums_over_rows(problem, point.frame, law, products=True))
     return replace(evaluate(problem, point.frame, law), tau=point.tau, searches=point.searches + 1)
 
 
-def evaluate(problem: Problem, frame: Frame, law: Law) -> Point:
+def evaluate(problem: Problem, frame: Frame, law: LowRankPrecision) -> Point:
     """Return the point of the iteration at a law."""
     xp = namespace(law.mean)
-    reading = read(problem, frame, law)
+    reading = sums_over_rows(problem, frame, law)
     gradient = reading.slopes + law.mean
     M = symmetric(reading.X.mT @ reading.X) + reading.XHX - _diagonal(xp.ones_like(law.beta2))
     inside = xp.sum((law.B @ M) * law.B, axis=1) / law.root**2  # the diagonal of D^{1/2} B M B' D^{1/2}
@@ -190,7 +199,7 @@ def _closer(old: Point, new: Point) -> bool:
     return new.residual < SLACK * old.residual
 
 
-def _plain(point: Point) -> tuple[Law, Array]:
+def _plain(point: Point) -> tuple[LowRankPrecision, Array]:
     """Return the law after the exact frozen flow over tau, and how its directions have turned."""
     old, tau = point.law, point.tau
     M = tau * point.M + (1 - tau) * _diagonal(old.beta2)
@@ -198,18 +207,12 @@ def _plain(point: Point) -> tuple[Law, Array]:
     return replace(law, mean=law.mean - tau * law.solve(point.gradient)), turn
 
 
-def _accelerated(point: Point) -> tuple[Law, Array] | None:
+def _accelerated(point: Point) -> tuple[LowRankPrecision, Array] | None:
     """Return Anderson's step, or None without a history or when it would leave the positive definite matrices."""
     if not point.history:
         return None
     xp, old, tau = namespace(point.h), point.law, point.tau
-    force = point.force()
-    gram = np.asarray([[point.dot(a, b) for _, b in point.history] for _, a in point.history])
-    right = np.asarray([point.dot(df, force) for _, df in point.history])
-    gamma = np.linalg.lstsq(gram + RIDGE * np.trace(gram) * np.eye(len(gram)), right, rcond=None)[0]
-    move = force * tau
-    for weight, (dx, df) in zip(gamma, point.history, strict=True):
-        move = move - (dx + df * tau) * float(weight)
+    move = extrapolated(point.force(), point.history, tau, point.dot, RIDGE) * tau
     h = xp.exp(xp.log1p(old.h) + xp.clip(move.log, -1.0, 1.0)) - 1
     law, turn = _law(old.mean + move.mean, xp.maximum(h, xp.zeros_like(h)), old.B, _diagonal(old.beta2) + move.M)
     return (law, turn) if float(xp.min(law.beta2)) > -0.9 else None
@@ -228,27 +231,15 @@ def particles_of(problem: Problem, point: Point, particles: int, seed: int) -> A
     return AffineEnsemble(mean, frame.parameters(columns.mT).mT, like(points, mean), complement)
 
 
-def informed_points(size: int, rank: int, rng: np.random.Generator) -> np.ndarray[Any, Any]:
-    """Return points (size, rank): whitened in as many leading coordinates as possible, centred draws in the others.
-
-    >>> points = informed_points(5, 8, np.random.default_rng(0))
-    >>> bool(np.allclose(points[:, :4].T @ points[:, :4] / 5, np.eye(4))), points.shape
-    (True, (5, 8))
-    """
-    exact = min(size - 1, rank)
-    leading = standard_points(size, exact, rng)
-    return leading if exact == rank else np.concatenate([leading, standard_points(size, rank - exact, rng)], axis=1)
-
-
-def _law(mean: Array, h: Array, B: Array, M: Array) -> tuple[Law, Array]:
+def _law(mean: Array, h: Array, B: Array, M: Array) -> tuple[LowRankPrecision, Array]:
     """Return the law with the precision D^{1/2} (I + B M B') D^{1/2}, for a symmetric M (r, r), and the R (r, r) that
     turns B into its directions.
     """
     w, R = namespace(M).linalg.eigh(symmetric(M))
-    return Law(mean, h, B @ R, w), R
+    return LowRankPrecision(mean, h, B @ R, w), R
 
 
-def _leading(mean: Array, reading: Reading) -> Law:
+def _leading(mean: Array, reading: RowSums) -> LowRankPrecision:
     """Return the law of the leading part of the Hessian and what it leaves of its diagonal, after one power step.
 
     Nystrom: H ~ HX (X'HX)^{-1} (HX)' = U diag(lam) U'.
@@ -260,7 +251,7 @@ def _leading(mean: Array, reading: Reading) -> Law:
     rest = reading.diagonal - (U * U) @ lam
     h = xp.maximum(rest, xp.zeros_like(rest))
     B, beta2 = _factor((U * xp.sqrt(lam + 1e-3 * xp.max(lam))) / xp.sqrt(1 + h)[:, None])
-    return Law(mean, h, B, beta2)
+    return LowRankPrecision(mean, h, B, beta2)
 
 
 def _diagonal(x: Array) -> Array:

@@ -1,14 +1,14 @@
-"""What lies outside the basis of a small ensemble: a Gaussian that keeps the prior where the data say nothing and has
-their curvature where they do.
+"""Gaussians of low rank, and what lies outside their basis.
 
-A basis of r directions cannot carry the covariance of P parameters. The rest is diagonal in an orthogonal frame that
-fits the data: with the prior root A on features, the eigenvectors Qa of the features' Gram matrix and Qb of the average
-curvature between classes,
+A `LowRankGaussian` is N(mean, basis basis'). A basis of r directions cannot carry the covariance of P parameters; the
+rest is its `Complement`, which keeps the prior where the data determine nothing and has their curvature where they do.
+It is diagonal in an orthogonal frame that fits the data: with the prior root A on features, the eigenvectors Qa of the
+features' Gram matrix and Qb of the average curvature between classes,
 
     theta = m0 + A Qa W Qb',        W (D, K) the coordinates in the frame,  left = A Qa,  right = Qb.
 
-The law has the precision "diagonal + low rank" in these coordinates, that is, with variance = 1 / (diagonal) = diag(k)
-and orthonormal directions B (P, r),
+The distribution has the precision "diagonal + low rank" in these coordinates, that is, with variance = 1 / (diagonal) =
+diag(k) and orthonormal directions B (P, r),
 
     cov = k^{1/2} ( B diag(1 / tightening) B' + I - B B' ) k^{1/2},
 
@@ -109,8 +109,8 @@ class Frame:
 
 @dataclass(frozen=True, eq=False)
 class Complement:
-    """The law outside the basis: frame, variance k (P,) of its coordinates, tightening (r,) of the basis directions,
-    and the seed from which the particles' parts outside the basis are drawn.
+    """The distribution outside the basis: frame, variance k (P,) of its coordinates, tightening (r,) of the basis
+    directions, and the seed from which the particles' parts outside the basis are drawn.
     """
 
     frame: Frame
@@ -151,7 +151,7 @@ class Complement:
         return namespace(basis).concat(parts, axis=0)
 
     def log_volume(self) -> float:
-        """Log det cov^{1/2} of the whole law, basis included."""
+        """Log det cov^{1/2} of the whole distribution, basis included."""
         xp = namespace(self.variance)
         return self.frame.log_volume + float(xp.sum(xp.log(self.variance)) - xp.sum(xp.log(self.tightening))) / 2
 
@@ -189,9 +189,77 @@ class Complement:
         return root.mT @ root
 
     def to(self, reference: Array) -> Complement:
-        """Return the same law in the library, dtype and device of `reference`."""
+        """Return the same complement in the library, dtype and device of `reference`."""
         variance, tightening = like(self.variance, reference), like(self.tightening, reference)
         return Complement(self.frame.to(reference), variance, tightening, self.seed)
+
+
+@dataclass(frozen=True, eq=False)
+class LowRankGaussian:
+    """N(mean, cov), cov = basis basis' plus the complement's part: mean (P,), basis (P, r).
+
+    >>> gaussian = LowRankGaussian(np.asarray([1.0, 2.0]), np.asarray([[2.0], [0.0]]))
+    >>> gaussian.cov.tolist(), gaussian.freedom
+    ([[4.0, 0.0], [0.0, 0.0]], 1)
+    """
+
+    mean: Array
+    basis: Array
+    complement: Complement | None = None
+
+    @property
+    def rank(self) -> int:
+        """The number r of directions of the basis."""
+        return int(self.basis.shape[1])
+
+    @property
+    def freedom(self) -> int:
+        """The number of directions with any spread: r, or P with a complement."""
+        return self.rank if self.complement is None else int(self.mean.shape[0])
+
+    @property
+    def cov(self) -> Array:
+        """The covariance (P, P)."""
+        inside = self.basis @ self.basis.mT
+        return inside if self.complement is None else inside + self.complement.cov(self.basis)
+
+    @property
+    def variances(self) -> Array:
+        """The diagonal of cov, (P,)."""
+        inside = namespace(self.basis).sum(self.basis**2, axis=1)
+        return inside if self.complement is None else inside + self.complement.variances(self.basis)
+
+    def unwhiten(self, z: Array) -> Array:
+        """Return theta (n, P) for standard coordinates z (n, freedom): standard normal z give draws of N(mean, cov)."""
+        if self.complement is None:
+            return self.mean + z @ self.basis.mT
+        outside, inside = self.complement.unwhiten(self.basis, z)
+        return self.mean + inside @ self.basis.mT + outside
+
+    def whiten(self, theta: Array) -> Array:
+        """Return z (n, freedom) of theta (n, P): the inverse of `unwhiten`, within the span if there is no complement.
+
+        >>> gaussian = LowRankGaussian(np.zeros(2), np.asarray([[2.0], [0.0]]))
+        >>> gaussian.whiten(gaussian.unwhiten(np.asarray([[3.0]]))).tolist()
+        [[3.0]]
+        """
+        if self.complement is not None:
+            return self.complement.whiten(self.basis, theta - self.mean)
+        u, s, vt = namespace(self.basis).linalg.svd(self.basis, full_matrices=False)
+        return ((theta - self.mean) @ u / s) @ vt
+
+    @property
+    def log_volume(self) -> float:
+        """Log |det| of `unwhiten` (of its restriction to the span, where it has one)."""
+        if self.complement is not None:
+            return self.complement.log_volume()
+        xp = namespace(self.basis)
+        return float(xp.sum(xp.log(xp.linalg.svdvals(self.basis))))
+
+    def to(self, reference: Array) -> LowRankGaussian:
+        """Return the same Gaussian in the library, dtype and device of `reference`."""
+        complement = None if self.complement is None else self.complement.to(reference)
+        return LowRankGaussian(like(self.mean, reference), like(self.basis, reference), complement)
 
 
 def square(x: Any) -> Any:

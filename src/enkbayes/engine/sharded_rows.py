@@ -1,0 +1,120 @@
+"""Rows of several processes: each holds a shard, and sums are those of all of them.
+
+One all-reduce of the sums turns a run on shards into the run on all rows. Every process gets the same sums and makes
+the same decisions, so their ensembles stay bitwise equal to each other, and within round-off of those of one process.
+Nothing above the row source knows of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import numpy as np
+
+from enkbayes.engine.arrays import Array, like, to_numpy
+from enkbayes.engine.processes import all_sum, connected, gather, rank, shared_errors, together
+from enkbayes.engine.rows import Chunk, Contribution, Rows, Sums
+
+
+@dataclass(frozen=True, eq=False)
+class ShardedRows:
+    """The rows of all processes of a group. This process reads its own, `shard`."""
+
+    shard: Rows
+    size: int
+    group: Any = None
+
+    @property
+    def width(self) -> int:
+        """The number of features D."""
+        return self.shard.width
+
+    @property
+    def reference(self) -> Array:
+        """An empty array with the library, dtype and device of the features."""
+        return self.shard.reference
+
+    @property
+    def chunk(self) -> int:
+        """The largest number of rows that are read at a time."""
+        return self.shard.chunk
+
+    @property
+    def features(self) -> Any:
+        """No process holds all rows."""
+        raise ValueError("this needs all rows in one process, and each process holds a shard; use one process")
+
+    @property
+    def targets(self) -> Any:
+        """No process holds all rows."""
+        return self.features
+
+    @property
+    def weights(self) -> Any:
+        """No process holds all rows."""
+        return self.features
+
+    @property
+    def coarse(self) -> None:
+        """There are no coarse sums: in double precision it makes no difference how rows are shared out."""
+
+    def chunks(self) -> Iterator[Chunk]:
+        """Yield the rows of this process."""
+        return self.shard.chunks()
+
+    def sum(self, contribution: Contribution, *, cost: float = 0.0, long: bool = False, least: int = 0) -> Sums:
+        """Return the sums over the rows of all processes; a process without rows adds zeros."""
+        if self.shard.size:
+            own = self.shard.sum(contribution, cost=cost, long=long, least=least)
+        else:
+            shard: Any = self.shard
+            own = contribution(Chunk(shard.features, shard.targets, shard.weights))
+        return all_sum(own, self.group)
+
+    def subset(self, rows: np.ndarray[Any, Any]) -> NoReturn:
+        """Mini-batches of shards of different sizes would weigh rows differently."""
+        raise ValueError("mini-batches are drawn from all rows, and each process holds a shard; leave batch out")
+
+    def take(self, rows: np.ndarray[Any, Any]) -> Array:
+        """Return the features of some rows of all processes, to each of them."""
+        sizes = gather(self.shard.size, self.group)
+        begin = sum(sizes[: rank(self.group)])
+        mine = np.flatnonzero((rows >= begin) & (rows < begin + self.shard.size))
+        with shared_errors(self.group):
+            part = self.shard.take(rows[mine] - begin)
+        dense = part.toarray() if hasattr(part, "toarray") else part
+        places, parts = zip(*gather((mine, to_numpy(dense)), self.group), strict=True)
+        whole = np.concatenate(parts)[np.argsort(np.concatenate(places))]
+        return whole if hasattr(part, "toarray") else like(whole, part)
+
+
+@contextmanager
+def errors_of(rows: Rows) -> Iterator[None]:
+    """Raise an error of the block on every process that shares the rows."""
+    with shared_errors(rows.group) if isinstance(rows, ShardedRows) else nullcontext():
+        yield
+
+
+def leads(rows: Rows) -> bool:
+    """Tell whether this process is the first of those that share the rows, or the only one."""
+    return not isinstance(rows, ShardedRows) or rank(rows.group) == 0
+
+
+def most_advanced(rows: Rows, step: int | None, thing: Any) -> Any:
+    """Return the thing of the process with the largest step to all of them; None where no process has one."""
+    if not isinstance(rows, ShardedRows) or not connected():
+        return thing
+    from torch import distributed
+
+    steps = [-1 if there is None else there for there in gather(step, rows.group)]
+    if max(steps) < 0:
+        return None
+    best = steps.index(max(steps))
+    box = [thing if rank(rows.group) == best else None]
+    with together():
+        source = best if rows.group is None else distributed.get_global_rank(rows.group, best)
+        distributed.broadcast_object_list(box, src=source, group=rows.group)
+    return box[0]

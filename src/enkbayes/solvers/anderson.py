@@ -1,0 +1,40 @@
+"""Anderson acceleration of a fixed-point iteration.
+
+An iteration x+ = x + tau f(x) with residual f remembers the last few differences dx_i and df_i, finds the combination
+that best explains the residual, and takes it out:
+
+    gamma = argmin | f - sum gamma_i df_i |,        x+ = x + tau f - sum gamma_i (dx_i + tau df_i).
+
+Points may be anything that can be added and multiplied by numbers, with an inner product of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+
+Vector = TypeVar("Vector", bound=Any)
+
+
+def extrapolated(
+    force: Vector,
+    history: Sequence[tuple[Vector, Vector]],
+    tau: float,
+    dot: Callable[[Vector, Vector], float],
+    ridge: float,
+) -> Vector:
+    """Return the residual f - sum gamma_i (dx_i / tau + df_i) that the step tau is taken with.
+
+    history holds the pairs (dx_i, df_i); ridge regularises the least squares, relative to their trace.
+
+    >>> extrapolated(2.0, [(1.0, -1.0)], 1.0, lambda a, b: a * b, 0.0)   # f = 2 - x from x = 0: one step to x = 2
+    2.0
+    """
+    gram = np.asarray([[dot(a, b) for _, b in history] for _, a in history])
+    right = np.asarray([dot(df, force) for _, df in history])
+    gamma = np.linalg.lstsq(gram + ridge * np.trace(gram) * np.eye(len(gram)), right, rcond=None)[0]
+    for weight, (dx, df) in zip(gamma, history, strict=True):
+        force = force - (dx * (1 / tau) + df) * float(weight)
+    return force

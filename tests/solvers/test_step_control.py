@@ -1,0 +1,94 @@
+"""Step control: acceleration, coarse sums on the way, and the way from the search to the stages."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import enkbayes as eb
+from enkbayes.core.expectations import Expectation, closure
+from enkbayes.core.moments import Moments
+from enkbayes.samplers.equilibrium import frozen_flow
+from enkbayes.solvers.laplace import laplace_ensemble
+from enkbayes.solvers.step_control import Natural, Stage, StepControl, arrived, evaluate, few_pairs
+from oracles.problems import weighted_problem
+
+SAMPLERS = [eb.Equilibrium(tol=1e-6), eb.MeanField(tol=1e-6)]
+
+
+def test_a_step_in_the_frame_of_its_end_is_the_step_carried_there():
+    rng = np.random.default_rng(0)
+    S = rng.standard_normal((4, 4)) / 4
+    step = Natural(rng.standard_normal(4), S + S.T)
+    shift, root = frozen_flow(Moments(0.0, step.g, np.eye(4) + step.S), 1.0)
+    slow, fast = step.carry(shift, root), arrived(shift, root)
+    assert fast.g == pytest.approx(slow.g, abs=1e-12)
+    assert pytest.approx(slow.S, abs=1e-12) == fast.S
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS, ids=repr)
+@pytest.mark.parametrize("kind", ["binary", "softmax"])
+def test_coarse_sums_on_the_way_do_not_change_where_a_run_ends(sampler, kind):
+    problem = weighted_problem(kind, N=3_000)
+    found = {}
+    for limit in (0, np.inf):
+        states = list(eb.iterate(problem, replace(sampler, large=limit), particles=80))
+        assert any(state.control.coarse for state in states) == (limit == 0)
+        assert states[-1].converged
+        found[limit] = states[-1]
+    last = found[0]
+    assert not last.control.coarse  # the verdict is in double precision
+    expectation = Expectation(last.blend, last.control.stage if isinstance(sampler, eb.MeanField) else 0)
+    assert problem.potential_moments(last.ensemble, expectation).residual == pytest.approx(last.residual, abs=1e-9)
+    sd = np.sqrt(last.ensemble.variances)
+    assert np.abs((last.ensemble.mean - found[np.inf].ensemble.mean) / sd).max() < 1e-4
+
+
+def test_where_coarse_sums_are_too_coarse_a_run_goes_on_with_exact_ones():
+    """Offsets a million times the spread drown in float32."""
+    rng = np.random.default_rng(0)
+    features = rng.standard_normal((2_000, 4))
+    labels = features[:, 0] + rng.logistic(size=2_000) > 0
+    problem = eb.Problem.create(features + 3e6 * np.eye(4)[0], labels, 1.0)
+    for sampler in SAMPLERS:
+        posterior = eb.run(problem, replace(sampler, large=0), particles=50)
+        assert posterior.info.converged
+        assert posterior.info.residual < 1e-6
+
+
+def test_coarse_sums_judge_only_where_they_are_far_better_than_the_tolerance():
+    """A loose tolerance ends with coarse sums and the residual of exact ones; data that drown in round-off do not."""
+    rng = np.random.default_rng(0)
+    features = rng.standard_normal((3_000, 4))
+    labels = features[:, 0] + rng.logistic(size=3_000) > 0
+    for offset, coarse in ((0.0, True), (1e4, False)):
+        problem = eb.Problem.create(features + offset * np.asarray([1.0, 1.0, 0.0, 0.0]), labels, 1.0)
+        *_, last = eb.iterate(problem, eb.MeanField(tol=5e-3, large=0), particles=50)
+        assert last.converged
+        assert last.control.coarse is coarse
+        assert problem.potential_moments(last.ensemble, closure).residual == pytest.approx(last.residual, abs=5e-4)
+
+
+@pytest.mark.parametrize("kind", ["binary", "softmax", "normal"])
+def test_few_pairs_of_particles_lead_most_of_the_way_to_the_equilibrium(kind):
+    """The first ensemble of the stages is much nearer than the Laplace approximation where the search ends."""
+    problem = weighted_problem(kind, N=2_000)
+    ensemble = eb.AffineEnsemble.factor(problem.prior.whitened(80, np.random.default_rng(0)))
+    control = StepControl(frozen_flow, (Stage(1.0, descend=True),), tol=1e-9, max_steps=50)
+    track = control.begin(problem, ensemble)
+    while track.searching:
+        found, track = track.point, control.advance_search(problem, track)
+    assert np.array_equal(track.start.points, ensemble.points)
+    before = evaluate(problem, laplace_ensemble(problem, found.ensemble.mean, 80, 0), closure).residual
+    assert evaluate(problem, track.start, closure).residual < max(0.3 * before, 1e-9)
+
+
+def test_pairs_depend_on_neither_order_nor_coordinates():
+    rng = np.random.default_rng(0)
+    points = rng.standard_normal((50, 4))
+    turn = np.linalg.qr(rng.standard_normal((4, 4)))[0]
+    pairs = few_pairs(points, 32)
+    assert len(pairs) == 64
+    assert pairs.sum(axis=0) == pytest.approx(0, abs=1e-12)
+    assert np.linalg.norm(pairs, axis=1) == pytest.approx(2.0)
+    assert few_pairs(rng.permutation(points) @ turn, 32) == pytest.approx(pairs @ turn, abs=1e-12)
