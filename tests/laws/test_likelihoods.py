@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 
 import enkbayes as eb
-from enkbayes.core.expectations import BasisLogits, Expectation, closure, empirical
+from enkbayes.core.expectations import Expectation, at_mean, closure, empirical
 from enkbayes.core.likelihoods.base import Likelihood, pull_back
+from enkbayes.core.linear_logits import BasisLogits
 from laws.cases import LIKELIHOODS, make, raw_data
 
 likelihoods = pytest.mark.parametrize("name", LIKELIHOODS)
-expectations = pytest.mark.parametrize("expectation", [empirical, closure, Expectation(0.3)], ids=repr)
+expectations = pytest.mark.parametrize("expectation", [empirical, closure, Expectation(0.3), at_mean], ids=repr)
 
 
 def some_logits(likelihood, n=8, J=5, scale=2.0, seed=0):
@@ -93,18 +94,17 @@ def test_sums_in_a_basis_are_those_of_the_rows(name, expectation, particles, sca
     ensemble = eb.AffineEnsemble.factor(scale * problem.prior.sample(particles, np.random.default_rng(3)))
     linear, observed = problem.model, (problem.targets, problem.weights)
     mean_logits, V = linear.gaussian_logits(features, ensemble)
-    in_basis = expectation.in_basis(problem.likelihood, mean_logits, V, ensemble.points, *observed)
-    loss, slope, curvature = expectation.by_row(
-        problem.likelihood, BasisLogits(mean_logits, V, ensemble.points), *observed
-    )
+    in_basis = linear.moments_in_basis(problem.rows, ensemble, problem.likelihood, expectation)
+    logits = BasisLogits(mean_logits, V, ensemble)
+    loss, slope, curvature = expectation.averages(problem.likelihood, logits, *observed)
     gradient = linear.pull_back(features, slope[:, None, ...])[0, :]
     hessian = linear.pull_back_curvature(features, curvature)
     assert float(in_basis.loss) == pytest.approx(float(loss.sum()), rel=1e-12)
     assert in_basis.g == pytest.approx(ensemble.basis.T @ gradient, rel=1e-10, abs=1e-10)
     by_rows = ensemble.basis.T @ hessian @ ensemble.basis
     assert np.abs(in_basis.S - by_rows).max() < 1e-10 * np.abs(by_rows).max()
-    pulled = pull_back(V, (loss, slope, curvature), None)
-    assert np.abs(pulled.S - by_rows).max() < 1e-10 * np.abs(by_rows).max()
+    _, _, pulled = pull_back(V, (loss, slope, curvature))
+    assert np.abs(pulled - by_rows).max() < 1e-10 * np.abs(by_rows).max()
     of_the_problem = problem.moments(ensemble, expectation)
     assert of_the_problem.g == pytest.approx(in_basis.g, rel=1e-9, abs=1e-9)
     assert np.abs(of_the_problem.S - in_basis.S).max() < 1e-10 * np.abs(in_basis.S).max()
@@ -117,8 +117,9 @@ def test_no_rows_add_nothing(name, expectation):
     features, labels = raw_data(name)
     problem = make(name, features, labels, 1.0)
     ensemble = eb.AffineEnsemble.factor(problem.prior.sample(40, np.random.default_rng(0)))
-    mean_logits, V = problem.model.gaussian_logits(features[:0], ensemble)
-    moments = expectation.in_basis(problem.likelihood, mean_logits, V, ensemble.points, problem.targets[:0], None)
-    assert float(moments.loss) == 0
-    assert not np.any(moments.g)
-    assert not np.any(moments.S)
+    empty = problem.subset(np.arange(0)).shard()
+    for add in (empty.model.moments_in_basis, empty.model.moments_in_parameters):
+        moments = add(empty.rows, ensemble, problem.likelihood, expectation)
+        assert float(moments.loss) == 0
+        assert not np.any(moments.g)
+        assert not np.any(moments.S)

@@ -40,6 +40,8 @@ class NonlinearLogits:
         """Return E[Psi], g and S of all rows."""
         if expectation.gaussian:
             raise ValueError("nonlinear logits have no Gaussian closure; use Equilibrium() or another particle sampler")
+        if expectation.at_mean and self.jacobian is None:
+            raise ValueError("derivatives of nonlinear logits at a point need their Jacobian; pass jacobian=")
         theta = ensemble.mean[None, :] if expectation.at_mean else ensemble.theta
         if self.jacobian is None:
             F = self.logits(theta)

@@ -92,6 +92,8 @@ class MeanField:
 
     def init(self, problem: Problem, ensemble: AffineEnsemble, seed: int) -> State:
         """Start from the ensemble's Gaussian; if it spans too little, from its mean and the prior's covariance."""
+        if not problem.is_linear:
+            raise ValueError("nonlinear logits have no Gaussian expectations; use Equilibrium() or another sampler")
         if self._is_low_rank(problem, self.dense):
             return self._low_rank_init(problem, ensemble.size, seed)
         if ensemble.rank < problem.dim:
