@@ -187,7 +187,7 @@ def test_errors_name_the_way_out():
     problem = linear_as_nonlinear(features, labels, prior, jacobian=False)
     with pytest.raises(ValueError, match="Equilibrium"):
         eb.run(problem, eb.MeanField())
-    with pytest.raises(ValueError, match="mini-batches need linear logits"):
+    with pytest.raises(ValueError, match="a subset of the rows needs linear logits"):
         eb.run(problem, eb.Homotopy(batch=5))
     with pytest.raises(ValueError, match=r"expected \(N, 1\)"):
         eb.Problem.nonlinear(lambda theta: theta @ features.T, labels, prior)

@@ -178,9 +178,10 @@ class LinearLogits:
 
     def shaped(self, logits: Array) -> Array:
         """Return logits (n, K c) as (n, c), or (n, K, c)."""
-        return (
-            logits if self.outputs is None else namespace(logits).reshape(logits, (logits.shape[0], self.outputs, -1))
-        )
+        if self.outputs is None:
+            return logits
+        n, columns = logits.shape
+        return namespace(logits).reshape(logits, (n, self.outputs, columns // self.outputs))
 
 
 @dataclass(frozen=True, eq=False)

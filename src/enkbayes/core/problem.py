@@ -30,7 +30,7 @@ from enkbayes.engine.processes import gather, shared_errors
 from enkbayes.engine.row_files import open_rows
 from enkbayes.engine.rows import CHUNK, ArrayRows, Rows
 from enkbayes.engine.sharded_rows import ShardedRows
-from enkbayes.engine.streamed_rows import StreamedRows, reference_of, survey
+from enkbayes.engine.streamed_rows import StreamedRows, survey
 from enkbayes.engine.threads import product, threads_for_chunks
 
 
@@ -149,7 +149,7 @@ class Problem:
         labels = [label, label] if known is None else [known[0], known[-1]]
         pair = namespace(first).concat([first[:1, :], first[:1, :]], axis=0)
         small = cls.create(pair, labels, prior, likelihood=likelihood, intercept=intercept, classes=known, chunk=chunk)
-        reference, outputs = reference_of(first), small.likelihood.outputs
+        reference, outputs = anchor(first), small.likelihood.outputs
 
         def targets(labels: Any) -> Array:
             return _targets(labels, len(labels), small.likelihood, known, reference)[0]

@@ -239,3 +239,15 @@ def one_hot(targets: Array, reference: Array) -> Array:
 def symmetric(A: Array) -> Array:
     """Return (A + A') / 2, which removes the round-off asymmetry of a product."""
     return (A + A.mT) / 2
+
+
+def oriented(columns: Array) -> Array:
+    """Return columns (P, c) with signs that do not depend on round-off, as those of eigenvectors do.
+
+    >>> oriented(-np.eye(2)).tolist() == oriented(np.eye(2)).tolist()
+    True
+    """
+    xp = namespace(columns)
+    compass = np.random.default_rng(8).standard_normal(columns.shape[0], dtype=np.float32)
+    along = like(compass, columns) @ columns
+    return columns * xp.where(along < 0, -xp.ones_like(along), xp.ones_like(along))

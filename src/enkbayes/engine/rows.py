@@ -217,7 +217,7 @@ class ArrayRows:
     @property
     def reference(self) -> Array:
         """An empty array with the library, dtype and device of the features."""
-        return anchor(self.features)[:0]
+        return anchor(self.features)
 
     @cached_property
     def coarse(self) -> Rows | None:

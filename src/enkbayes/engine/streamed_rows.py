@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 import numpy as np
 import scipy.sparse
 
-from enkbayes.engine.arrays import Array, all_finite, anchor, floating, like, namespace, to_numpy
+from enkbayes.engine.arrays import Array, all_finite, floating, like, namespace, to_numpy
 from enkbayes.engine.rows import CastRows, Chunk, Contribution, Sums, add_up, chunk_slices, in_double, is_double, longer
 
 Part = tuple[Array, Any, Any]
@@ -169,8 +169,3 @@ def _joined(parts: list[Any]) -> Part:
     plain = all(some is None for some in weights)
     ones = [np.ones(len(y)) if some is None else some for y, some in zip(labels, weights, strict=True)]
     return stack(features), np.concatenate(labels), None if plain else np.concatenate(ones)
-
-
-def reference_of(features: Array) -> Array:
-    """Return an empty array with the library, dtype and device of features (n, D)."""
-    return anchor(features)[:0]

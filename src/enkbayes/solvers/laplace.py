@@ -14,7 +14,7 @@ from enkbayes.core.gaussian import informed_points
 from enkbayes.core.low_rank import LowRankGaussian
 from enkbayes.core.moments import Moments
 from enkbayes.core.problem import Problem
-from enkbayes.engine.arrays import Array, like, namespace
+from enkbayes.engine.arrays import Array, like, namespace, oriented
 from enkbayes.solvers.newton import potential_at_mean
 
 
@@ -27,7 +27,7 @@ def laplace(problem: Problem, theta: Array) -> LowRankGaussian:
     """
     xp = namespace(theta)
     w, U = whitened_moments(problem, theta).spectrum
-    columns = xp.flip(U / xp.sqrt(w), axis=1)  # the spectrum ascends
+    columns = oriented(xp.flip(U / xp.sqrt(w), axis=1))  # the spectrum ascends
     return LowRankGaussian(theta, problem.prior.unwhiten(columns.mT).mT)
 
 

@@ -28,9 +28,9 @@ from enkbayes.core.gaussian import informed_points
 from enkbayes.core.low_rank import Complement, Frame
 from enkbayes.core.moments import Diverged
 from enkbayes.core.problem import Problem
-from enkbayes.engine.arrays import Array, epsilon, like, namespace, symmetric
+from enkbayes.engine.arrays import Array, epsilon, like, namespace, oriented, symmetric
 from enkbayes.solvers.anderson import extrapolated
-from enkbayes.solvers.low_rank_sums import LowRankPrecision, RowSums, fitted_frame, oriented, sums_over_rows
+from enkbayes.solvers.low_rank_sums import LowRankPrecision, RowSums, fitted_frame, sums_over_rows
 from enkbayes.solvers.map_estimate import map_estimate
 
 ROTATED = 4096  # features up to which the frame is made of eigenvectors; beyond, it is the features' own

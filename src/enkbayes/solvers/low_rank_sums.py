@@ -11,8 +11,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from enkbayes.core.gaussian import Gaussian
 from enkbayes.core.likelihoods import Categorical, Likelihood
 from enkbayes.core.likelihoods.many_classes import (
@@ -26,7 +24,7 @@ from enkbayes.core.likelihoods.many_classes import (
 from enkbayes.core.low_rank import Frame
 from enkbayes.core.problem import Problem
 from enkbayes.core.quadrature import cholesky
-from enkbayes.engine.arrays import Array, like, namespace, symmetric
+from enkbayes.engine.arrays import Array, like, namespace, oriented, symmetric
 from enkbayes.engine.rows import Chunk, Sums
 
 ENTRIES = 2**23  # numbers in the logits of all directions, for the rows that are looked at together
@@ -231,14 +229,6 @@ def _bends(
     curvature = xp.reshape(likelihood.curvature(logits, targets), (-1, K, K))
     eye = xp.eye(K, dtype=zbar.dtype, device=zbar.device)
     return w * xp.sum(curvature * eye, axis=(1, 2)), xp.sum((w * sizes)[:, None, None] * curvature, axis=0)
-
-
-def oriented(columns: Array) -> Array:
-    """Return columns (P, c) with signs that do not hang on round-off, as those of eigenvectors do."""
-    xp = namespace(columns)
-    compass = np.random.default_rng(8).standard_normal(columns.shape[0], dtype=np.float32)
-    along = like(compass, columns) @ columns
-    return columns * xp.where(along < 0, -xp.ones_like(along), xp.ones_like(along))
 
 
 def _feature_root(prior: Gaussian, K: int) -> Array:
