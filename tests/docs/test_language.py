@@ -41,7 +41,6 @@ ALLOWED = (
 TO_DO = (
     "benchmarks/profile_step.py",
     "benchmarks/speed_itself.py",
-    "docs/compare.md",
     "docs/design.md",
     "docs/speed.md",
     "src/enkbayes/cli",
