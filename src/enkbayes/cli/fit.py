@@ -269,7 +269,7 @@ def _shown(facts: dict[str, Any]) -> dict[str, str]:
         "classes": f"{len(classes)}: {few}",
         "features": f"{facts['features']} from {facts['columns']} columns",
         "prior": _prior(facts),
-        "sampler": f"{facts['sampler']}, {facts['particles']} particles",
+        "sampler": f"{facts['sampler'].partition('(')[0]}, {facts['particles']} particles",
         "steps": text(facts["steps"]),
         "residual": text(facts["residual"]),
         "converged": text(facts["converged"]) if facts["converged"] else f"no: {facts['message']}",

@@ -6,7 +6,7 @@ test points. It leaves open what we chose: layers 2-20-20-50-1 with ReLU, weight
 after which the network has not fully converged, and make_moons with noise 0.2 and 70 training points.
 
 With seeds 0 to 5, the accuracy of both is the same, and far-field confidence falls each time (from .994-.999 to
-.860-.969; it falls most with the default, seed 0). NLL improves for three of the six seeds and gets worse for the other
+.859-.969; it falls most with the default, seed 0). NLL improves for three of the six seeds and gets worse for the other
 three: 30 points do not decide it. `enkbayes demo --seed` shows each. A network that is trained longer keeps more of its
 confidence.
 """
