@@ -142,6 +142,12 @@ def markdown(case: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def page(cases: dict[str, Any]) -> str:
+    """Return the page with the results of all cases."""
+    head = "# Every method on real data\n\n`benchmarks/compare_real.py` writes this page.\n\n"
+    return head + "\n".join(markdown(cases[name]) for name in CASES if name in cases)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default=",".join(CASES), help="comma-separated: cancer, moons, digits")
@@ -153,9 +159,7 @@ def main() -> None:
         cases[name] = facts(CASES[name], *measured(CASES[name], console)) | {"environment": ENVIRONMENT}
         path.write_text(json.dumps({"cases": cases}, indent=2) + "\n")
         print(markdown(cases[name]))
-    text = "# Every method on real data\n\n`benchmarks/compare_real.py` writes this page.\n\n"
-    tables = "\n".join(markdown(cases[name]) for name in CASES if name in cases)
-    (arguments.out / "compare_real.md").write_text(text + tables)
+    (arguments.out / "compare_real.md").write_text(page(cases))
 
 
 if __name__ == "__main__":

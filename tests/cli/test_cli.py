@@ -1,4 +1,4 @@
-"""The commands on real data: what they write, what they say, and how they refuse."""
+"""The commands on real data: their files, their output and their error messages."""
 
 import csv
 import json
@@ -41,7 +41,7 @@ def ok(*words):
 
 
 def refused(*words):
-    """Run a command that must fail, and return its one sentence."""
+    """Run a command that must fail, and return its error message."""
     result = call(*words)
     assert result.exit_code == 2, result.output
     assert isinstance(result.exception, SystemExit)
@@ -54,7 +54,7 @@ def refused(*words):
 
 @pytest.fixture(scope="module")
 def cancer(tmp_path_factory):
-    """Breast cancer as people keep it: an id, a text column, gaps, classes in words."""
+    """Breast cancer as a typical table: an id, a text column, missing values, classes as words."""
     folder = tmp_path_factory.mktemp("cancer")
     bunch, rng = load_breast_cancer(), np.random.default_rng(0)
     header = ["id", *bunch.feature_names, "clinic", "diagnosis"]
@@ -64,8 +64,8 @@ def cancer(tmp_path_factory):
         rows.append([f"patient {i}", *cells, rng.choice(["north", "south", ""]), bunch.target_names[k]])
     write_csv(folder / "train.csv", header, rows[:400])
     write_csv(folder / "test.csv", header, rows[400:])
-    strange = [[f"patient {i}", *(rng.standard_normal(30) * 3).tolist(), "east", ""] for i in range(60)]
-    write_csv(folder / "strange.csv", header, strange)
+    outside = [[f"patient {i}", *(rng.standard_normal(30) * 3).tolist(), "east", ""] for i in range(60)]
+    write_csv(folder / "outside.csv", header, outside)
     ok("fit", folder / "train.csv", "--target", "diagnosis", "--out", folder / "model.safetensors", "--quiet")
     return folder
 
@@ -81,7 +81,7 @@ def iris(tmp_path):
 # what the commands do
 
 
-def test_fit_says_what_it_did(cancer, tmp_path):
+def test_fit_prints_a_summary(cancer, tmp_path):
     out = tmp_path / "m.safetensors"
     result = ok("fit", cancer / "train.csv", "--target", "diagnosis", "--out", out)
     for words in ("400", "2: benign, malignant", "33 from 31 columns", "steps", "residual", "converged", "seconds"):
@@ -97,7 +97,7 @@ def test_fit_says_what_it_did(cancer, tmp_path):
     assert facts["file"] == str(out)
 
 
-def test_predict_writes_what_the_classifier_says(cancer, tmp_path):
+def test_predict_writes_the_predictions_of_the_classifier(cancer, tmp_path):
     ok("predict", cancer / "model.safetensors", cancer / "test.csv", "--out", tmp_path / "p.csv")
     columns = read(tmp_path / "p.csv").columns
     names = ["class", "p_benign", "p_malignant", "confidence", "total", "aleatoric", "epistemic"]
@@ -118,7 +118,7 @@ def test_predict_writes_what_the_classifier_says(cancer, tmp_path):
         assert scores[name] == pytest.approx(getattr(again, name))
 
 
-def test_parquet_goes_in_and_out(cancer, tmp_path):
+def test_parquet_is_read_and_written(cancer, tmp_path):
     pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     columns = {name: pyarrow.array(values.tolist()) for name, values in read(cancer / "test.csv").columns.items()}
     parquet.write_table(pyarrow.table(columns), tmp_path / "test.parquet")
@@ -130,12 +130,12 @@ def test_parquet_goes_in_and_out(cancer, tmp_path):
     assert one["class"].tolist() == two["class"].tolist()
 
 
-def test_evaluate_with_strange_data(cancer):
+def test_evaluate_with_out_of_distribution_data(cancer):
     words = ("evaluate", cancer / "model.safetensors", cancer / "test.csv", "--target", "diagnosis")
-    result = ok(*words, "--ood", cancer / "strange.csv")
+    result = ok(*words, "--ood", cancer / "outside.csv")
     for name in ("accuracy", "NLL", "Brier", "ECE", "OOD AUROC", "OOD AUPR", "OOD FPR95"):
         assert name in result.stdout
-    ood = json.loads(ok(*words, "--ood", cancer / "strange.csv", "--json").stdout)["ood"]
+    ood = json.loads(ok(*words, "--ood", cancer / "outside.csv", "--json").stdout)["ood"]
     assert ood["rows"] == 60
     assert 0 <= ood["fpr95"] <= 1
     same = json.loads(ok(*words, "--ood", cancer / "test.csv", "--json").stdout)["ood"]
@@ -149,7 +149,7 @@ def test_three_classes_from_npz(iris):
     assert list(read(iris / "p.csv").columns)[:4] == ["class", "p_0", "p_1", "p_2"]
 
 
-def test_same_seed_same_file_other_seed_another(iris):
+def test_the_seed_determines_the_file(iris):
     def fitted(name, seed):
         path = iris / f"{name}.safetensors"
         ok("fit", iris / "iris.npz", "--target", "labels", "--out", path, "--seed", seed, "-q")
@@ -177,7 +177,7 @@ def test_prior_precision_reaches_the_model(iris):
     assert (model.prior_precision, model.particles) == (7.5, 50)
 
 
-def test_not_converged_is_said_and_is_no_failure(cancer, tmp_path, monkeypatch):
+def test_a_run_that_does_not_converge_is_reported_and_no_error(cancer, tmp_path, monkeypatch):
     monkeypatch.setitem(BY_NAME, "equilibrium", lambda: eb.Equilibrium(max_steps=2))
     words = ("fit", cancer / "train.csv", "--target", "diagnosis", "--out", tmp_path / "m.safetensors")
     result = ok(*words)
@@ -185,7 +185,7 @@ def test_not_converged_is_said_and_is_no_failure(cancer, tmp_path, monkeypatch):
     assert "did not converge" in result.stderr
 
 
-def test_quiet_is_silent(iris):
+def test_quiet_prints_nothing(iris):
     model, data = iris / "iris.safetensors", iris / "iris.npz"
     for words in (
         ("fit", data, "--target", "labels", "--out", iris / "m.safetensors"),
@@ -196,7 +196,7 @@ def test_quiet_is_silent(iris):
         assert result.output == ""
 
 
-def test_a_model_saved_from_python_reads_numbers_as_they_are(tmp_path):
+def test_a_model_saved_from_python_uses_numbers_unchanged(tmp_path):
     x, y = load_iris(return_X_y=True)
     np.savez(tmp_path / "iris.npz", X=x, y=y)
     clf = eb.EnsembleClassifier(random_state=0).fit(x, y)

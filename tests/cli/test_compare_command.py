@@ -1,4 +1,4 @@
-"""`enkbayes compare` on real data: what it prints and writes, and how it refuses."""
+"""`enkbayes compare` on real data: its output, its files and its error messages."""
 
 import csv
 import json
@@ -54,7 +54,7 @@ def write_csv(path, header, rows):
 
 @pytest.fixture(scope="module")
 def cancer(tmp_path_factory):
-    """Breast cancer as people keep it: an id, a text column, gaps, classes in words."""
+    """Breast cancer as a typical table: an id, a text column, missing values, classes as words."""
     bunch, rng = load_breast_cancer(), np.random.default_rng(0)
     rows = []
     for i, (x, k) in enumerate(zip(bunch.data[:, :8].tolist(), bunch.target, strict=True)):
@@ -116,7 +116,7 @@ def test_repeats_give_intervals_and_a_reference_gives_distances(cancer):
     assert rows["equilibrium"]["distance"]["mean"] < rows["laplace"]["distance"]["mean"] / 3
 
 
-def test_the_same_seed_gives_the_same_figures(iris):
+def test_the_same_seed_gives_the_same_results(iris):
     words = ("--target", "labels", "--methods", "equilibrium,laplace", "--prior-precision", 2)
     one, two, other = (facts_of(iris, *words, "--seed", seed) for seed in (1, 1, 2))
     for facts in (one, two, other):
@@ -131,7 +131,7 @@ def test_the_same_seed_gives_the_same_figures(iris):
     assert one["methods"] != other["methods"]
 
 
-def test_the_folder_holds_the_figure_and_the_table(iris, tmp_path):
+def test_the_folder_contains_the_figure_and_the_table(iris, tmp_path):
     pytest.importorskip("matplotlib")
     out = tmp_path / "new" / "folder"
     words = ("--target", "labels", "--methods", "map,mean-field", "--test-size", 0.5)
@@ -159,7 +159,7 @@ class Absent:
     needs = ("numpyro",)
 
 
-def test_a_method_that_fails_or_is_not_installed_stops_nobody(iris, monkeypatch):
+def test_a_method_that_fails_or_is_not_installed_does_not_stop_the_others(iris, monkeypatch):
     monkeypatch.setitem(sys.modules, "numpyro", None)
     monkeypatch.setitem(baselines.BY_NAME, "broken", Broken)
     monkeypatch.setitem(baselines.BY_NAME, "absent", Absent)
@@ -186,7 +186,7 @@ def test_every_library_that_a_method_needs_has_an_extra():
         assert set(getattr(make, "needs", ())) <= set(EXTRAS)
 
 
-def test_refusals(iris, tmp_path):
+def test_wrong_arguments_are_refused(iris, tmp_path):
     assert "there is no method 'laplac'; did you mean laplace" in refused(
         iris, "--target", "labels", "--methods", "laplac"
     )
@@ -204,7 +204,7 @@ def test_refusals(iris, tmp_path):
     assert "row 3 of column 'a' is infinite" in refused(bad, "--target", "y", "--methods", "map")
 
 
-def test_a_category_that_only_the_test_rows_have_is_no_trouble(tmp_path):
+def test_the_test_rows_may_have_a_category_that_the_training_rows_lack(tmp_path):
     rng = np.random.default_rng(0)
     rows = [
         [rng.standard_normal() + k, "rare" if i == 7 else rng.choice(["u", "v"]), "ab"[k]]
@@ -216,7 +216,7 @@ def test_a_category_that_only_the_test_rows_have_is_no_trouble(tmp_path):
 
 
 def test_an_interrupted_comparison_leaves_nothing(cancer, tmp_path):
-    # a child of a background job may have been told to ignore interrupts
+    # a child of a background job may ignore interrupts
     script = "import signal as s; s.signal(s.SIGINT, s.default_int_handler); from enkbayes.cli import main; main()"
     words = ["compare", cancer, "--target", "diagnosis", "--methods", "map,mean-field", "--repeats", "2000"]
     running = subprocess.Popen(
@@ -235,7 +235,7 @@ def test_an_interrupted_comparison_leaves_nothing(cancer, tmp_path):
 
 
 def test_digits_and_the_paper_s_moons_run_end_to_end(tmp_path, monkeypatch):
-    """Ten classes; and the 50 features of the paper's small network, some of which are always zero."""
+    """Ten classes, and the 50 features of the paper's small network, some of which are always zero."""
     x, y = load_digits(return_X_y=True)
     np.savez(tmp_path / "digits.npz", pixels=x[:300, 26:38], labels=y[:300])
     facts = facts_of(tmp_path / "digits.npz", "--target", "labels", "--methods", "map,laplace,equilibrium")

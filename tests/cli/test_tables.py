@@ -1,4 +1,4 @@
-"""Tables in, features out: reading, preprocessing, writing."""
+"""Tables: reading, preprocessing, writing."""
 
 import csv
 import json
@@ -65,7 +65,7 @@ def test_parquet_nulls_booleans_dictionaries(tmp_path):
     assert dict(Preprocessing.fit(table).left_out) == {"e": "is empty"}
 
 
-def test_parquet_of_dates_is_refused_by_name(tmp_path):
+def test_parquet_columns_of_dates_are_refused_by_name(tmp_path):
     pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     column = pyarrow.array([0, 1], type=pyarrow.timestamp("s"))
     parquet.write_table(pyarrow.table({"when": column}), tmp_path / "a.parquet")
@@ -153,7 +153,7 @@ def test_parquet_columns_need_different_names(tmp_path):
         list(ParquetRows(path, "b"))
 
 
-def test_chunks_know_their_place(tmp_path):
+def test_chunks_have_the_row_numbers_of_the_file(tmp_path):
     path = write_csv(tmp_path / "a.csv", ["a"], [[i] for i in range(25)])
     tables = list(stream(path, chunk=10))
     assert [(t.start, t.rows) for t in tables] == [(0, 10), (10, 10), (20, 5)]
@@ -184,7 +184,7 @@ def test_numbers_are_standardised_and_missing_ones_get_the_median():
     np.testing.assert_allclose(out[[1, 3, 5]], (3 - known.mean()) / known.std())
 
 
-def test_truth_values_are_numbers():
+def test_booleans_are_numbers():
     table = Table({"a": text("True", "false", "", "TRUE")})
     preprocessing = Preprocessing.fit(table)
     assert preprocessing.features == ("a",)
@@ -198,7 +198,7 @@ def test_categories_unseen_and_missing():
     np.testing.assert_array_equal(out, [[0, 0, 1], [0, 0, 0], [1, 0, 0], [0, 1, 0]])
 
 
-def test_columns_that_cannot_help_are_left_out_with_a_reason():
+def test_columns_that_cannot_help_are_not_used_and_the_reason_is_given():
     n = 60
     table = Table(
         {
@@ -213,7 +213,7 @@ def test_columns_that_cannot_help_are_left_out_with_a_reason():
     preprocessing = Preprocessing.fit(table)
     assert preprocessing.features == ("good",)
     assert [name for name, _ in preprocessing.left_out] == ["row", "name", "same", "word", "none"]
-    # and so they need not be there when predicting
+    # so they are not needed for predictions
     assert preprocessing.transform(Table({"good": np.zeros(3)})).shape == (3, 1)
 
 
@@ -224,7 +224,7 @@ def test_many_categories_keep_the_most_frequent():
     assert "150 categories" in preprocessing.notes[0]
 
 
-def test_nothing_to_learn_from_is_an_error():
+def test_a_table_without_usable_columns_is_an_error():
     with pytest.raises(ValueError, match="'a' is constant"):
         Preprocessing.fit(Table({"a": np.ones(3), "y": np.arange(3.0)}), "y")
 
@@ -238,7 +238,7 @@ def test_infinite_values_name_row_and_column():
         fitted.transform(Table(table.columns, start=100))
 
 
-def test_a_slip_among_numbers_is_named_and_not_made_a_category():
+def test_a_typo_among_numbers_is_reported_and_not_made_a_category():
     with pytest.raises(ValueError, match="row 4 of column 'a' is 'abc'"):
         Preprocessing.fit(Table({"a": text("1", "2", "3", "abc", *map(str, range(30)))}))
 
@@ -251,7 +251,7 @@ def test_text_where_training_had_numbers_is_an_error():
         fitted.transform(Table({"b": np.ones(1)}))
 
 
-def test_extreme_numbers_are_explained_not_passed_on():
+def test_extreme_numbers_are_refused():
     huge = Table({"a": np.array([-1.7e308, 1.7e308])})
     np.testing.assert_allclose(Preprocessing.fit(huge).transform(huge), [[-1], [1]])
     fitted = Preprocessing.fit(Table({"a": np.array([0.0, 1e-200, 0.0])}))
@@ -264,7 +264,7 @@ cells = st.one_of(words, st.floats(-1e6, 1e6).map(repr), st.sampled_from(["", "N
 
 
 @given(st.lists(st.tuples(cells, cells), min_size=2, max_size=12), st.lists(st.tuples(words, cells), max_size=4))
-def test_preprocessing_survives_json_and_never_gives_what_is_not_finite(rows, more):
+def test_preprocessing_survives_json_and_its_features_are_finite(rows, more):
     def table(rows):
         return Table({name: text(*column) for name, column in zip("ab", zip(*rows, strict=True), strict=True)})
 
@@ -281,10 +281,10 @@ def test_preprocessing_survives_json_and_never_gives_what_is_not_finite(rows, mo
     np.testing.assert_array_equal(out, np.concatenate([again.transform(table([row])) for row in rows]))
     if more:
         try:
-            strange = again.transform(table(more))
+            unseen = again.transform(table(more))
         except ValueError:
             return
-        assert np.all(np.isfinite(strange))
+        assert np.all(np.isfinite(unseen))
 
 
 @pytest.mark.parametrize(
@@ -321,7 +321,7 @@ def test_labels_are_the_same_classes_in_every_format():
         (["a", "b", "c"], "3 different values in as many rows"),
     ],
 )
-def test_targets_that_are_no_classes(labels, sentence):
+def test_targets_that_are_not_classes_are_refused(labels, sentence):
     with pytest.raises(ValueError, match=sentence):
         check_classes(np.array(labels), "y")
 

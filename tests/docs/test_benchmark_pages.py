@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import compare_real
 import doc_tables
 import pytest
 import scaling
@@ -15,6 +16,11 @@ ROOT = Path(scaling.__file__).parent.parent
 def test_the_page_of_the_cluster_is_made_of_the_results():
     results = json.loads((ROOT / "benchmarks/results/scaling.json").read_text(encoding="utf-8"))
     assert (ROOT / "docs/cluster.md").read_text(encoding="utf-8") == scaling.page(results)
+
+
+def test_the_page_of_real_data_is_made_of_the_results():
+    cases = json.loads((ROOT / "benchmarks/results/compare_real.json").read_text(encoding="utf-8"))["cases"]
+    assert (ROOT / "benchmarks/results/compare_real.md").read_text(encoding="utf-8") == compare_real.page(cases)
 
 
 def test_the_page_of_speed_is_made_of_the_results():

@@ -38,15 +38,15 @@ def test_mle_against_scikit_learn(likelihood):
 
 
 @pytest.mark.parametrize("name", ["T3", "T6"])
-def test_mle_says_when_it_does_not_exist(name):
+def test_mle_reports_that_it_does_not_exist(name):
     posterior = MLE().fit(method_problem(name))
     assert posterior.info.converged
     assert "no maximum" in posterior.info.message
     assert "times 1e+08" in posterior.info.message
 
 
-def test_mle_sees_data_that_are_separable_in_part():
-    """One feature decides some rows for sure; the others overlap."""
+def test_mle_detects_data_that_are_partly_separable():
+    """One feature determines the class of some rows; the other rows overlap."""
     rng = np.random.default_rng(0)
     sure = rng.random(100) < 0.1
     labels = np.where(sure, 1, rng.random(100) < 0.5)
@@ -79,7 +79,7 @@ def test_temperature_lowers_the_held_out_loss_and_keeps_the_classes():
     assert temperature < 0.5  # a prior this narrow makes the MAP much too cautious
 
 
-def test_temperature_says_when_held_out_rows_do_not_choose_one():
+def test_temperature_is_one_when_no_temperature_is_best():
     features = np.linspace(-1, 1, 50)[:, None]
     posterior = Temperature().fit(eb.Problem.create(features, features[:, 0] > 0))
     assert "so no temperature is best" in posterior.info.message
@@ -187,7 +187,7 @@ def test_hmc_names_the_extra_it_needs(monkeypatch):
     ("settings", "sentence"),
     [({"samples": 2}, "at least 4"), ({"chains": 0}, "whole number"), ({"target_accept": 1}, "between 0 and 1")],
 )
-def test_settings_that_cannot_work(settings, sentence):
+def test_wrong_settings_are_refused(settings, sentence):
     with pytest.raises(ValueError, match=sentence):
         HMC(**settings)
 

@@ -37,7 +37,7 @@ def test_binary_vectors_and_two_columns_agree():
     assert one.ideal == two.ideal == 0.5
 
 
-def test_arrays_of_torch_in_single_precision_are_welcome():
+def test_single_precision_arrays_of_torch_are_accepted():
     torch = pytest.importorskip("torch")
     logits = torch.randn(500, 10, generator=torch.Generator().manual_seed(0)).requires_grad_()
     targets = torch.arange(500) % 10
@@ -78,7 +78,7 @@ def test_brier_parts_by_hand():
     assert parts.brier == pytest.approx(2 * np.mean([0.01, 0.49, 0.04, 0.01]))
 
 
-def test_equal_forecasts_in_a_bin_hide_nothing():
+def test_equal_forecasts_in_a_bin_have_no_variation_within():
     proba, targets = np.repeat([0.25, 0.75], 50), np.arange(100) % 3 == 0
     assert metrics.brier_decomposition(proba, targets).within == pytest.approx(0, abs=1e-15)
 
@@ -138,7 +138,7 @@ def test_certain_and_wrong_is_finite():
     assert np.isfinite(metrics.nll([0.0, 1.0], [1, 0]))
 
 
-def test_a_class_that_does_not_occur_is_no_trouble():
+def test_a_class_may_be_absent_from_the_targets():
     assert metrics.nll(np.full((4, 3), 1 / 3), [0, 0, 1, 1]) == pytest.approx(np.log(3))
 
 
@@ -229,7 +229,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("words", WRONG)
-def test_wrong_input_is_explained_in_one_sentence(words):
+def test_wrong_input_is_refused_with_a_clear_message(words):
     with pytest.raises(ValueError) as caught:
         WRONG[words]()
     message = str(caught.value)

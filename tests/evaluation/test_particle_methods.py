@@ -1,4 +1,4 @@
-"""ALDI, EKS, Gaussian particle flow and SVGD: on Gaussian targets, by their definitions, and on METHOD's T1."""
+"""ALDI, EKS, Gaussian particle flow and SVGD: on Gaussian targets, by their definitions, and on the test problem T1."""
 
 from itertools import islice
 
@@ -21,7 +21,7 @@ FLOWS = {
 
 
 def standard_normal(D):
-    """A problem whose posterior is N(0, I): prior N(0, 2 I), one datum 0 for each parameter with noise variance 2."""
+    """A problem whose posterior is N(0, I): prior N(0, 2 I), an observation 0 of each parameter with variance 2."""
     return eb.Problem.create(np.eye(D), np.zeros(D), 2.0, likelihood=eb.Normal(2.0))
 
 
@@ -58,7 +58,7 @@ def test_stein_residual_vanishes_for_many_draws_of_the_target_and_only_for_them(
 
 @pytest.mark.parametrize(("J", "eks", "aldi"), [(8, 0.234, 0.873), (20, 0.652, 0.951)])
 def test_finite_size_correction(J, eks, aldi):
-    """METHOD 7.1: stationary tr(C) / D for the target N(0, I), D = 5, without and with the correction."""
+    """The stationary tr(C) / D for the target N(0, I), D = 5, without and with the correction."""
 
     def stationary(correction):
         sampler = ALDI(ds=0.1, max_steps=1500, correction=correction)
@@ -78,7 +78,7 @@ def test_aldi_has_the_right_mean_and_variance_in_all_directions():
 
 @pytest.mark.parametrize("sampler", [ALDI(max_steps=120), ALDI(max_steps=120, correction=False)])
 def test_langevin_samplers_find_the_posterior(sampler):
-    """On T1 the mean field is within .004 sd of the truth (METHOD 6.1); 200 draws have errors of .07 sd."""
+    """On T1 the mean field is within .004 sd of the truth; 200 draws have errors of .07 sd."""
     problem = method_problem("T1")
     posterior = eb.run(problem, sampler, particles=200, seed=1)
     off, ratio = errors(posterior, eb.run(problem, eb.MeanField()))
@@ -88,14 +88,14 @@ def test_langevin_samplers_find_the_posterior(sampler):
     assert 0.85 < ratio < 1.15
 
 
-def test_aldi_says_when_it_is_not_there_yet():
+def test_aldi_reports_that_it_has_not_converged():
     with pytest.warns(match="ALDI did not converge: residual"):
         assert not eb.run(method_problem("T2"), ALDI(max_steps=5)).info.converged
 
 
 @pytest.mark.parametrize("sampler", [ParticleFlow(), ParticleFlow(affine_invariant=False)], ids=repr)
 def test_particle_flow_is_exact_for_a_gaussian(sampler):
-    """METHOD 7.3: equilibrium gbar = 0, G = I; for a quadratic potential G = P for every ensemble with J > D."""
+    """The equilibrium is gbar = 0, G = I; for a quadratic potential G = P for every ensemble with J > D."""
     posterior = eb.run(standard_normal(5), sampler, particles=8)
     assert posterior.info.converged
     assert posterior.mean == pytest.approx(np.zeros(5), abs=2e-3)
@@ -104,10 +104,10 @@ def test_particle_flow_is_exact_for_a_gaussian(sampler):
 
 @pytest.mark.parametrize(("J", "published"), [(24, 0.21), (40, 0.17)])
 def test_particle_flow_on_t1(J, published, record_property):
-    """METHOD 7.3, in whitened coordinates: gradients alone are far behind averaged Hessians at equal J.
+    """In whitened coordinates, gradients alone are much less accurate than averaged Hessians at equal J.
 
-    Without the rotation of the particles, which the published flow has, the error is smaller. Published for independent
-    draws, and so are the particles here: pairs would bring .17 down to .06.
+    Without the rotation of the particles, which the published flow has, the error is smaller. The published errors are
+    for independent draws, which are used here too: antithetic pairs would reduce .17 to .06.
     """
     problem = method_problem("T1")
     truth = eb.run(problem, eb.MeanField())
@@ -141,13 +141,13 @@ def test_particle_flow_lowers_its_free_energy():
     ("sampler", "sentence"),
     [(ParticleFlow(max_steps=3), "residual .* after 3 steps"), (SVGD(max_steps=3), "still move by .* after 3 steps")],
 )
-def test_a_run_that_is_cut_short_says_so(sampler, sentence):
+def test_a_run_that_ends_early_reports_it(sampler, sentence):
     with pytest.warns(match=sentence):
         eb.run(method_problem("T1"), sampler, particles=30)
 
 
 def test_stein_velocity_is_the_formula():
-    """METHOD 7.4, literally, divided by the weight that each particle feels."""
+    """The formula of Liu and Wang, divided by the total weight kappa_i of each particle."""
     rng = np.random.default_rng(0)
     x, gradients = rng.standard_normal((7, 3)), rng.standard_normal((7, 3))
     velocity, h = stein_velocity(x, gradients)
@@ -161,7 +161,7 @@ def test_stein_velocity_is_the_formula():
 
 @pytest.mark.parametrize("affine_invariant", [True, False])
 def test_svgd_on_gaussians(affine_invariant):
-    """Right with many particles in one dimension; collapsed in twenty, whatever the metric (METHOD 7.4)."""
+    """The variance is right with many particles in one dimension and collapses in twenty, in both metrics."""
     sampler = SVGD(affine_invariant=affine_invariant)
     one, twenty = (eb.run(standard_normal(D), sampler, particles=100) for D in (1, 20))
     assert one.mean == pytest.approx([0.0], abs=0.02)
@@ -208,6 +208,6 @@ def test_fewer_particles_than_parameters(sampler):
 @pytest.mark.parametrize(
     ("settings", "sentence"), [({"ds": 0}, "ds is 0"), ({"max_steps": 0}, "max_steps is 0"), ({"tol": -1}, "tol is -1")]
 )
-def test_settings_that_cannot_work(settings, sentence):
+def test_wrong_settings_are_refused(settings, sentence):
     with pytest.raises(ValueError, match=sentence):
         SVGD(**settings)

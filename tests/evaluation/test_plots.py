@@ -1,4 +1,4 @@
-"""Plots draw what they are given, on the axes they are given."""
+"""Plots show the given data on the given axes."""
 
 import inspect
 import subprocess
@@ -73,7 +73,7 @@ TO_XYZ = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 
 
 
 def seen(colour):
-    """CIELAB coordinates (4, 3) of a colour as four kinds of readers see it."""
+    """CIELAB coordinates (4, 3) of a colour with normal vision and with three kinds of colour blindness."""
     from matplotlib.colors import to_rgb
 
     rgb = np.array(to_rgb(colour))
@@ -83,7 +83,7 @@ def seen(colour):
     return np.stack([116 * f[:, 1] - 16, 500 * (f[:, 0] - f[:, 1]), 200 * (f[:, 1] - f[:, 2])], axis=1)
 
 
-def test_colours_stay_apart_for_colour_blind_readers():
+def test_colours_can_be_distinguished_with_colour_blindness():
     for (a, one), (b, two) in combinations(plots.LOOKS.items(), 2):
         apart = np.min(np.linalg.norm(seen(one.colour) - seen(two.colour), axis=1))
         assert apart > (16 if one.line == two.line else 13), (a, b, apart)
@@ -111,7 +111,7 @@ def test_a_method_has_the_same_colour_in_every_figure(problem, posterior):
         assert draw(ax) is ax
         (line,) = (line for line in ax.lines if line.get_label().startswith("laplace"))
         assert same_color(line.get_color(), plots.colour("laplace"))
-        assert ax.get_xlabel() or draw in drawings[-2:]  # which parameter it is the caller knows
+        assert ax.get_xlabel() or draw in drawings[-2:]  # the caller labels the parameter
         assert ax.get_ylabel()
 
 
@@ -145,7 +145,7 @@ def test_two_methods_share_diagonal_and_counts_axes(ax):
     plots.reliability_diagram(ax, few, np.ones(20), name="hmc")
     assert names(ax) == ["calibrated", "trained (ECE 0.100)", "hmc (ECE 0.400)"]
     (counts_axes,) = ax.child_axes
-    assert counts_axes.get_ylim()[1] > 500  # the larger of the two fits in
+    assert counts_axes.get_ylim()[1] > 500  # the larger of the two counts is visible
 
 
 def test_histograms_show_shares(ax):
@@ -244,7 +244,7 @@ def test_confidence_against_distance_has_bands_and_an_ideal(ax):
     ideal, line = ax.lines
     assert list(ideal.get_ydata()) == [0.5, 0.5]
     assert ideal.get_linestyle() == "--"
-    np.testing.assert_array_equal(line.get_xdata(), [0.5, 2.5])  # the empty bin is left out
+    np.testing.assert_array_equal(line.get_xdata(), [0.5, 2.5])  # the empty bin is not drawn
     np.testing.assert_allclose(line.get_ydata(), [np.mean([0.9, 0.7, 1.0]), 0.55])
     band = ax.collections[0].get_paths()[0].vertices
     sd = np.std([0.9, 0.7, 1.0])
@@ -346,13 +346,13 @@ def test_every_public_name_has_a_runnable_example():
             assert not callable(thing) or ">>>" in inspect.getdoc(thing), name
 
 
-def test_missing_matplotlib_is_one_sentence(monkeypatch):
+def test_missing_matplotlib_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(ImportError, match=r"install it with pip install 'enkbayes\[plots\]'"):
         plots.require_matplotlib()
 
 
-def test_drawing_touches_no_global_state():
+def test_drawing_changes_no_global_state():
     script = """
 import sys
 import enkbayes.evaluation.plots as plots

@@ -76,7 +76,7 @@ def test_the_page_contains_every_picture_and_result():
     assert len(page.images) == 3 + 6
     assert all(len(image["alt"]) > 20 for image in page.images)
     assert len({image["alt"] for image in page.images}) == len(page.images)
-    assert "Cancer <b>" in page.text  # escaped, so it is text and no tag
+    assert "Cancer <b>" in page.text  # escaped, so that it is text and not a tag
     for words in (
         clf.trust_.verdict.capitalize(),
         "5-fold cross-validation",
@@ -192,7 +192,7 @@ def test_a_prior_chosen_by_evidence_is_reported(easy, tmp_path):
     assert f"prior precision {precision:.4g}" in Page((tmp_path / "trust.html").read_text(encoding="utf-8")).text
 
 
-def test_strict_ends_with_code_3_and_leaves_the_model(hard, tmp_path):
+def test_strict_exits_with_code_3_and_keeps_the_model(hard, tmp_path):
     out = tmp_path / "m.safetensors"
     words = ["fit", hard, "--target", "labels", "--out", out, "--prior-precision", "0.02", "--quiet"]
     assert call(*words).exit_code == 0
@@ -224,7 +224,7 @@ def test_missing_libraries_for_a_report_are_named_before_the_fit(easy, tmp_path,
 
 
 @pytest.mark.parametrize(("name", "words"), [("trust.pdf", "ends in .html"), ("nowhere/trust.html", "nowhere")])
-def test_wrong_places_for_a_report_are_refused_before_the_fit(easy, tmp_path, name, words):
+def test_wrong_paths_for_a_report_are_refused_before_the_fit(easy, tmp_path, name, words):
     out = tmp_path / "m.safetensors"
     result = call("fit", easy, "--target", "labels", "--out", out, "--report", tmp_path / name)
     assert result.exit_code == 2

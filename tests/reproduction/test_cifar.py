@@ -101,14 +101,14 @@ def test_dogs_are_class_0_and_cats_class_1():
     images = np.arange(10, dtype=np.uint8)[:, None, None, None] * np.ones((1, 32, 32, 3), dtype=np.uint8)
     data = Images(images, np.arange(10))
     pair, others = dogs_and_cats(data), neither_dogs_nor_cats(data)
-    assert [CLASSES[k] for k in pair.images[:, 0, 0, 0]] == ["cat", "dog"]  # the order of the data is kept
+    assert [CLASSES[k] for k in pair.images[:, 0, 0, 0]] == ["cat", "dog"]  # in the order of the data
     assert pair.labels.tolist() == [1, 0]
     assert [CLASSES[k] for k in others.images[:, 0, 0, 0]] == [k for k in CLASSES if k not in {"cat", "dog"}]
     assert others.labels.tolist() == list(range(8))
     assert len(pair) + len(others) == len(data)
 
 
-def test_classes_that_do_not_occur_leave_nothing():
+def test_classes_that_do_not_occur_give_no_images():
     data = made_up(6, 0)
     none = Images(data.images, np.zeros(6, dtype=np.int64)).only(9, 3)
     assert none.images.shape == (0, 32, 32, 3)
@@ -167,7 +167,7 @@ def test_sheets_of_the_archive_are_decoded_once(cached):
     again, test = load_cifar10(archive=archive)
     assert_equal(again, parts[:5])
     assert_equal(test, parts[5:])
-    assert again.images.flags.writeable  # torch warns of arrays that cannot be written to
+    assert again.images.flags.writeable  # torch warns about read-only arrays
 
 
 def test_archive_and_official_batches_agree(cached, tmp_path):
@@ -253,7 +253,7 @@ def test_a_decoded_file_with_a_wrong_byte_or_a_part_missing_is_named(cached):
         load_cifar10(archive=archive)
 
 
-def test_the_known_archive_names_a_version_and_a_way_without_it():
+def test_the_archive_names_a_version_and_an_alternative():
     archive = cifar.ARCHIVE
     assert archive.package.replace("@", "-") + ".tgz" == archive.file
     assert len(archive.sha256) == 64

@@ -26,7 +26,7 @@ def demo(tmp_path_factory):
     return out, json.loads(result.stdout)
 
 
-def test_the_posterior_is_as_right_and_less_sure_far_away(demo):
+def test_the_posterior_is_as_accurate_and_less_confident_far_away(demo):
     _, facts = demo
     mle, posterior = facts["mle"], facts["posterior"]
     assert posterior["accuracy"] == mle["accuracy"] > 0.9
@@ -34,7 +34,7 @@ def test_the_posterior_is_as_right_and_less_sure_far_away(demo):
     assert posterior["far_confidence"] < 0.9
 
 
-def test_picture_and_report_are_written_and_the_report_stands_alone(demo):
+def test_picture_and_report_are_written_and_the_report_is_self_contained(demo):
     out, facts = demo
     assert sorted(path.name for path in out.iterdir()) == ["confidence.png", "report.html"]
     picture = (out / "confidence.png").read_bytes()
@@ -45,7 +45,7 @@ def test_picture_and_report_are_written_and_the_report_stands_alone(demo):
     assert "http" not in report
 
 
-def test_the_table_for_people(tmp_path):
+def test_the_printed_table(tmp_path):
     result = call("demo", "--out", tmp_path, "--steps", 20)
     assert result.exit_code == 0, result.stderr
     for words in ("trained network (MLE)", "with a posterior", "far-field confidence", str(tmp_path / "report.html")):

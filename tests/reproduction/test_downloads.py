@@ -72,7 +72,7 @@ def test_a_cached_archive_needs_no_client(cache):
     assert download(ARCHIVE).read_bytes() == CONTENT
 
 
-def test_another_content_is_refused_and_not_kept(cache, client):
+def test_unexpected_content_is_refused_and_removed(cache, client):
     client(writes(b"something else"))
     found = hashlib.sha256(b"something else").hexdigest()
     with pytest.raises(ValueError, match="downloaded another file") as caught:
@@ -109,10 +109,10 @@ def test_a_failing_client_is_quoted(cache, client):
         download(ARCHIVE)
     said = "fakeclient pack pictures@1.0 failed (error code ENOTFOUND); put pictures.bin"
     assert said in str(caught.value)
-    assert list(cache.iterdir()) == []  # a failing client's file counts for nothing
+    assert list(cache.iterdir()) == []  # the file of a failing client is not used
 
 
-def test_a_client_that_fails_silently_or_in_odd_bytes_still_gets_a_sentence(cache, client):
+def test_a_client_that_fails_silently_or_in_odd_bytes_gives_a_clear_message(cache, client):
     client("sys.exit(3)")
     with pytest.raises(ValueError, match=r"failed \(no error message\); put"):
         download(ARCHIVE)
@@ -130,8 +130,8 @@ def test_the_reason_is_quoted_rather_than_a_warning_before_it(cache, client):
         download(ARCHIVE)
 
 
-def test_a_failed_download_runs_no_other_command_and_says_what_to_run(cache, client, tmp_path):
-    """In particular no refresh of the package list, not even by root: that would change the user's machine."""
+def test_a_failed_download_runs_no_other_command_and_names_the_remedy(cache, client, tmp_path):
+    """In particular, not even root refreshes the package list, which would change the user's machine."""
     client("sys.exit('E: Unable to locate package pictures')")
     listed = replace(ARCHIVE, otherwise="run `sudo fakeclient update` and try again")
     with pytest.raises(
@@ -153,7 +153,7 @@ def test_a_client_cannot_wait_for_an_answer(cache, client):
     assert download(ARCHIVE).exists()
 
 
-def test_archives_of_one_cache_stand_side_by_side(cache, client):
+def test_a_cache_may_contain_several_archives(cache, client):
     client(writes(CONTENT))
     download(ARCHIVE)
     other = replace(ARCHIVE, file="other.tgz", sha256=hashlib.sha256(b"other").hexdigest())
@@ -162,7 +162,7 @@ def test_archives_of_one_cache_stand_side_by_side(cache, client):
     assert sorted(path.name for path in cache.iterdir()) == ["other.tgz", ARCHIVE.file]
 
 
-def test_the_cache_is_where_the_environment_says(tmp_path, monkeypatch):
+def test_the_environment_determines_the_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("ENKBAYES_DATA", str(tmp_path))
     assert cache_folder() == tmp_path
     monkeypatch.setenv("HOME", str(tmp_path / "home"))

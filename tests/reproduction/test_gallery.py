@@ -18,7 +18,7 @@ SCRIPT = Path(__file__).parents[2] / "examples" / "gallery.py"
 def gallery():
     spec = importlib.util.spec_from_file_location("gallery", SCRIPT)
     module = importlib.util.module_from_spec(spec)
-    sys.modules["gallery"] = module  # dataclasses look their module up
+    sys.modules["gallery"] = module  # dataclasses look up their module
     spec.loader.exec_module(module)
     yield module
     del sys.modules["gallery"]
@@ -40,8 +40,15 @@ def test_every_panel_is_drawn_and_labelled(gallery, tmp_path):
 
 def test_no_plot_is_left_out(gallery):
     source = inspect.getsource(gallery)
-    parts = {"confidence_map", "classes_scatter", "data_grid", "frame", "score_histogram", "spread_trace"}  # of others
-    others = {"confidence_figure", "require_matplotlib", "look", "colour", "Look"}  # no axes of their own
+    parts = {
+        "confidence_map",
+        "classes_scatter",
+        "data_grid",
+        "frame",
+        "score_histogram",
+        "spread_trace",
+    }  # used by others
+    others = {"confidence_figure", "require_matplotlib", "look", "colour", "Look"}  # they draw on no axes
     for name in set(plots.__all__) - parts - others:
         assert f"plots.{name}" in source or not callable(getattr(plots, name)), name
 

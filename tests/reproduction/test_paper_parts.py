@@ -19,7 +19,7 @@ from enkbayes.reproduction.scores import PlaneScores, Scoreboard, scoreboard
 from enkbayes.reproduction.sizes import SMOKE, Run
 
 
-def test_an_estimate_is_student_s():
+def test_an_estimate_has_student_s_interval():
     x = np.random.default_rng(0).standard_normal(6) + 3
     found = Estimate.of(x)
     low, high = student.interval(0.95, 5, loc=x.mean(), scale=x.std(ddof=1) / np.sqrt(6))
@@ -30,7 +30,7 @@ def test_an_estimate_is_student_s():
     assert not Estimate.of([5.0]).above(0.0)  # a single repetition has no finite interval
 
 
-def test_the_literal_equations_hold_at_the_solution_only():
+def test_the_equations_hold_at_the_solution_only():
     _, problem = tables.experiment(1, np.eye(20))
     exact = eb.run(problem, eb.MeanField(tol=1e-9))
     assert max(mean_field.equation_residuals(problem, exact.mean, exact.cov)) < 1e-7
@@ -38,7 +38,7 @@ def test_the_literal_equations_hold_at_the_solution_only():
     assert min(moved) > 0.01
 
 
-def test_the_literal_equations_average_as_quadrature_does():
+def test_the_averages_in_the_equations_agree_with_quadrature():
     problem = eb.Problem.create(np.asarray([[1.5]]), [1], Gaussian(np.zeros(1), np.eye(1)), classes=[0, 1])
     m, v = np.asarray([0.3]), np.asarray([[0.7]])
 
@@ -52,7 +52,7 @@ def test_the_literal_equations_average_as_quadrature_does():
     assert found[1] == pytest.approx(abs(0.7 - 1 / (1 + hessian)) / 0.7, rel=1e-6)
 
 
-def test_a_change_of_units_leaves_the_potential_alone():
+def test_a_change_of_units_does_not_change_the_potential():
     problem = mean_field.small_problem()
     rng = np.random.default_rng(3)
     A, theta = rng.standard_normal((5, 5)), rng.standard_normal((4, 5))

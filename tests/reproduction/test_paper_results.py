@@ -1,4 +1,4 @@
-"""Findings of an experiment as files: what is written is read back, and a run that was stopped leaves no result."""
+"""Findings of an experiment as files: they are read back as written, and an interrupted run leaves no result."""
 
 import csv
 import json
@@ -39,7 +39,7 @@ SETTINGS = (Setting("particles", "100", "paper"), Setting("seeds", "3", "ours", 
 
 
 class Figure:
-    """Takes the place of matplotlib's: writes a few bytes, or fails as a full disk does."""
+    """A substitute for a matplotlib figure that writes a few bytes, or fails like a full disk."""
 
     def __init__(self, *, fails=False):
         self.fails = fails
@@ -62,7 +62,7 @@ def content(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def test_what_is_written_is_read_back(tmp_path):
+def test_a_result_is_read_back_as_written(tmp_path):
     written = write(tmp_path / "out", findings(drawings=(drawing(), drawing("map"))), **ABOUT)
     found = read(tmp_path / "out", "moons")
     assert isinstance(found, Result)
@@ -78,7 +78,7 @@ def test_what_is_written_is_read_back(tmp_path):
     assert sorted(content(tmp_path / "out" / "moons")) == ["curve.png", "errors.csv", "map.png", RESULT]
 
 
-def test_numpy_numbers_are_numbers_and_what_is_not_finite_is_null(tmp_path):
+def test_numpy_numbers_are_numbers_and_non_finite_ones_are_null(tmp_path):
     rows = (
         ("a", np.float64(0.5), np.int64(3), np.float32(0.25), np.bool_(True)),
         ("b", np.nan, -np.inf, float("inf"), 1),
@@ -105,7 +105,7 @@ def test_a_table_is_a_csv_file(tmp_path):
 
 @pytest.mark.parametrize("earlier", [False, True])
 def test_a_drawing_that_fails_leaves_no_result(tmp_path, earlier):
-    """Not even that of a run before it: its tables and figures are no longer all there."""
+    """An earlier result is removed too, because its tables and figures are no longer complete."""
     if earlier:
         write(tmp_path, findings(drawings=(drawing(),)), **ABOUT)
         assert read(tmp_path, "moons") is not None
@@ -145,7 +145,7 @@ def test_the_same_findings_are_the_same_bytes(tmp_path):
         write(tmp_path / folder, findings(drawings=(Drawing("curve", figure, "alt", "caption"),)), **ABOUT)
     first, second = content(tmp_path / "a" / "moons"), content(tmp_path / "b" / "moons")
     assert first["curve.png"].startswith(b"\x89PNG")
-    assert b"Software" not in first["curve.png"]  # nor do other versions of matplotlib make other bytes
+    assert b"Software" not in first["curve.png"]  # it would contain the version of matplotlib
     assert first == second
 
 
@@ -184,7 +184,7 @@ def test_a_result_of_another_form_is_none(tmp_path, change):
     path = tmp_path / "moons" / RESULT
     found = json.loads(path.read_text())
     path.write_text(json.dumps(found))
-    assert read(tmp_path, "moons") is not None  # only the change below makes the difference
+    assert read(tmp_path, "moons") is not None  # so only the change below matters
     CHANGES[change](found)
     path.write_text(json.dumps(found))
     assert read(tmp_path, "moons") is None
@@ -220,5 +220,5 @@ def test_the_measurement_decides_the_verdict():
         ((REPRODUCED, IN_PART, NOT_REPRODUCED), IN_PART),
     ],
 )
-def test_only_one_mind_is_a_whole_verdict(verdicts, together):
+def test_the_overall_verdict_is_whole_only_if_all_claims_agree(verdicts, together):
     assert overall(verdicts) == overall(verdicts[::-1]) == together

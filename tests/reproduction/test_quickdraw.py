@@ -88,7 +88,7 @@ def test_official_bitmaps_give_the_first_drawings(tmp_path):
     found = load(tmp_path / "given")
     np.testing.assert_array_equal(found.images, bitmaps[:, :2].reshape(6, 28, 28, 1))
     assert found.labels.tolist() == [0, 0, 1, 1, 2, 2]
-    assert type(found.images) is np.ndarray  # and no view of a file
+    assert type(found.images) is np.ndarray  # not a view of a file
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_a_missing_class_is_named(tmp_path):
 @pytest.mark.parametrize(
     "line", ["{", "[1, 2]", json.dumps([2.0] * 784), "[[1], [2, 3]]", '{"a": 1}', "[NaN]", '["x"]']
 )
-def test_a_line_that_is_no_drawing_is_named(tmp_path, line):
+def test_a_line_that_is_not_a_drawing_is_named(tmp_path, line):
     good = json.dumps([0] * 784)
     folder = write(tmp_path / "given", FILES | {"baseball.ndjson.gz": gzip.compress(f"{good}\n{line}\n".encode())})
     with pytest.raises(
@@ -140,7 +140,7 @@ def test_another_number_of_drawings_or_a_damaged_file_is_named(tmp_path):
         load(folder)
 
 
-def test_the_known_archive_and_classes():
+def test_the_archive_and_the_classes():
     archive = quickdraw.ARCHIVE
     assert archive.package.replace("@", "-") + ".tgz" == archive.file
     assert len(archive.sha256) == 64

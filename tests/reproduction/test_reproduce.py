@@ -39,7 +39,7 @@ def rows(experiment, table):
 
 
 def scores(experiment, what):
-    """Return method to values, one for each seed."""
+    """Return the values of each method, one per seed."""
     found: dict[str, list[float]] = {}
     for row in rows(experiment, "seeds"):
         found.setdefault(row["method"], []).append(float(row[what]))
@@ -61,7 +61,7 @@ def test_every_experiment_has_run_and_has_a_verdict(smoke):
             assert len(rows(name, table["name"])) == len(table["rows"]) > 0
 
 
-def test_one_report_shows_all_of_it(smoke):
+def test_the_report_shows_every_experiment(smoke):
     page, brief = (OUT / "report.html").read_text(), (OUT / "README.md").read_text()
     for experiment in EXPERIMENTS.values():
         assert experiment.title in brief
@@ -92,7 +92,7 @@ def test_accuracy_stays_within_one_test_point_of_the_mle(smoke):
         assert np.max(np.abs(accuracy[name] - accuracy["mle"])) < 1.01 / 30, name
 
 
-def test_algorithm_2_predicts_what_hmc_predicts(smoke):
+def test_algorithm_2_agrees_with_hmc(smoke):
     distance = scores("figure2", "distance")
     assert Estimate.of(distance["trotter"]).mean < 0.005
     assert np.all(distance["trotter"] < distance["laplace-probit"])
@@ -114,7 +114,7 @@ def test_the_mean_field_rate_is_one_half(smoke):
     slope, error = convergence_rate(sizes, errors)
     assert errors.shape == (len(SMOKE.rate_sizes), SMOKE.rate_repeats)
     assert abs(slope + 0.5) < 2 * error + 0.02
-    assert error < 0.1  # an interval that could exclude other rates
+    assert error < 0.1  # small enough to exclude other rates
 
 
 def test_only_the_paper_s_methods_are_affine_invariant(smoke):
@@ -145,7 +145,7 @@ def test_larger_ensembles_are_closer_to_their_limit(smoke):
     assert np.mean(found["trotter", 300]) < 0.005
 
 
-def test_more_classes_keep_their_accuracy_and_follow_hmc(smoke):
+def test_with_more_classes_accuracy_stays_and_samplers_agree_with_hmc(smoke):
     accuracy, distance = scores("figure6", "accuracy"), scores("figure6", "distance")
     for name in ("hmc", "trotter"):
         assert np.all(np.abs(accuracy[name] - accuracy["mle"]) < 0.0201)
@@ -153,7 +153,7 @@ def test_more_classes_keep_their_accuracy_and_follow_hmc(smoke):
     assert np.all(distance["laplace-probit"] > distance["trotter"])
 
 
-def test_images_the_sampler_follows_hmc_and_keeps_the_accuracy(smoke):
+def test_on_images_the_samplers_agree_with_hmc_and_keep_the_accuracy(smoke):
     found = {row["method"]: row for row in rows("figure7", "methods")}
     assert float(found["MLE"]["test accuracy"]) > 0.9
     assert float(found["Algorithm 2"]["distance to HMC"]) < 0.01
@@ -161,6 +161,6 @@ def test_images_the_sampler_follows_hmc_and_keeps_the_accuracy(smoke):
     assert float(found["Algorithm 2"]["test accuracy"]) > float(found["MLE"]["test accuracy"]) - 0.03
 
 
-def test_what_is_done_is_not_done_again(smoke):
+def test_finished_experiments_are_not_run_again(smoke):
     again = CliRunner().invoke(app, ["reproduce", "all", "--size", "smoke", "--out", str(OUT), "--json"])
     assert json.loads(again.stdout)["kept"] == list(EXPERIMENTS)

@@ -59,7 +59,7 @@ def invoke(*arguments):
     return CliRunner().invoke(app, ["reproduce", *map(str, arguments)])
 
 
-def test_results_are_kept_and_run_again_only_when_asked(fakes, tmp_path):
+def test_results_are_reused_unless_again_is_given(fakes, tmp_path):
     reproduce(["one"], SMOKE, tmp_path, experiments=fakes)
     outcome = reproduce(["one", "two"], SMOKE, tmp_path, experiments=fakes)
     assert (runs(fakes), outcome.kept) == ((1, 1), ("one",))
@@ -75,7 +75,7 @@ def test_another_size_is_another_run(fakes, tmp_path):
     assert read(tmp_path, "one").size == "paper"
 
 
-def test_a_run_that_is_stopped_goes_on(fakes, tmp_path):
+def test_an_interrupted_run_resumes(fakes, tmp_path):
     fakes["two"].find.error = KeyboardInterrupt()
     with pytest.raises(KeyboardInterrupt):
         reproduce(["one", "two"], SMOKE, tmp_path, experiments=fakes)
@@ -99,8 +99,13 @@ def test_an_experiment_that_cannot_run_gives_its_reason_and_the_others_run(regis
 
 def test_each_part_is_a_share_of_the_whole(fakes, tmp_path):
     calls = []
-    progress = lambda share, doing: calls.append((share, doing))  # noqa: E731
-    reproduce(["one", "two"], PAPER, tmp_path, progress=progress, experiments=fakes)
+    reproduce(
+        ["one", "two"],
+        PAPER,
+        tmp_path,
+        progress=lambda share, doing: calls.append((share, doing)),
+        experiments=fakes,
+    )
     assert calls == [
         (0.0, "one: started"),
         (0.25, "one: half way"),
@@ -120,7 +125,7 @@ def test_the_report_shows_earlier_results_of_the_same_size(fakes, tmp_path):
 def test_the_command_prints_json_or_a_table(registered, tmp_path):
     facts = json.loads(invoke("two", "one", "--out", tmp_path, "--json").stdout)
     assert facts["verdicts"] == {"one": "reproduced", "two": "reproduced"}
-    assert list(facts["verdicts"]) == ["one", "two"]  # the paper's order
+    assert list(facts["verdicts"]) == ["one", "two"]  # in the order of the paper
     shown = invoke("all", "--out", tmp_path)
     assert "1 of 1" in shown.stdout
     assert "reused" in shown.stdout
@@ -137,7 +142,7 @@ def test_the_command_prints_json_or_a_table(registered, tmp_path):
         ((), "Missing argument"),
     ],
 )
-def test_wrong_words_get_one_sentence(arguments, sentence, tmp_path):
+def test_wrong_arguments_get_one_message(arguments, sentence, tmp_path):
     done = invoke(*arguments, "--out", tmp_path / "out")
     assert done.exit_code == 2
     assert sentence in done.stderr

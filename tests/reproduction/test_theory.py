@@ -15,7 +15,7 @@ def problem():
     return eb.Problem.create(*logistic_data(2, 25, seed=1), 1.0)
 
 
-def test_both_systems_start_together_and_have_the_right_laws(problem):
+def test_both_systems_start_together_and_have_the_right_distributions(problem):
     coupling = couple(problem, problem.prior, 200, [0.0, 0.5, 30.0], np.random.default_rng(0))
     assert coupling.bound[0] < 1e-12
     law = mean_field_path(problem, problem.prior, [0.0, 0.5, 30.0])[1]
@@ -54,6 +54,6 @@ def test_rate_is_one_half(problem, flow):
     assert error < 0.08
 
 
-def test_bound_is_what_it_says():
+def test_the_bound_is_the_root_mean_square_distance():
     coupling = Coupling(theta=np.zeros((1, 2, 2)), eta=np.asarray([[[3.0, 4.0], [0.0, 0.0]]]))
     assert coupling.bound.tolist() == [np.sqrt(12.5)]
