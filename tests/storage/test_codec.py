@@ -80,7 +80,11 @@ def test_an_array_that_is_met_twice_is_stored_once():
     assert list(encoder.tensors) == ["pair.0.weights"]
 
 
-@pytest.mark.parametrize("value", [{}, object(), np.zeros((2, 2), dtype=int), np.asarray([{}]), 1j, Inner], ids=lambda value: type(value).__name__)
+@pytest.mark.parametrize(
+    "value",
+    [{}, object(), np.zeros((2, 2), dtype=int), np.asarray([{}]), 1j, Inner],
+    ids=lambda value: type(value).__name__,
+)
 def test_other_values_are_refused(value):
     with pytest.raises(TypeError, match=r"types that a file can hold|cannot be stored"):
         Encoder(TABLE)(value, "value")

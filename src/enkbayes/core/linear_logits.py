@@ -89,6 +89,13 @@ class LinearLogits:
         gradient, hessian = like(gradient, ensemble.mean), like(hessian, ensemble.mean)
         return Moments(loss, ensemble.basis.mT @ gradient, _congruent(ensemble.basis, hessian))
 
+    def all_logits(self, rows: Rows, theta: Array) -> Array:
+        """Return the logits (N, J) or (N, J, K) of the particles theta (J, P), for rows in memory."""
+        return self.particle_logits(rows.features, theta)
+
+    def nonlinearity(self, ensemble: AffineEnsemble) -> None:
+        """Linear logits have none."""
+
     def loss(self, rows: Rows, theta: Array, likelihood: Likelihood) -> Array:
         """Return Psi (J,) of the particles theta (J, P)."""
 

@@ -95,6 +95,10 @@ class NonlinearLogits:
             gradients.append(xp.reshape(slope[:, j, ...], (-1,)) @ jacobian)
         return xp.sum(weighted(likelihood.loss(F, rows.targets), rows.weights), axis=0), xp.stack(gradients)
 
+    def all_logits(self, rows: Rows, theta: Array) -> Array:
+        """Return the logits (N, J) or (N, J, K) of the particles theta (J, P)."""
+        return self.logits(theta)
+
     def nonlinearity(self, ensemble: AffineEnsemble) -> float:
         """Return ||F - Fbar - V points'|| / ||F - Fbar||: 0 for linear logits, 1 when the slope explains nothing.
 

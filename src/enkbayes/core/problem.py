@@ -299,14 +299,19 @@ class Problem:
         return self.model.dim
 
     @property
+    def linear(self) -> LinearLogits | None:
+        """The logits if they are linear in the parameters, otherwise None."""
+        return self.model if isinstance(self.model, LinearLogits) else None
+
+    @property
     def is_linear(self) -> bool:
         """Whether logits are linear in the parameters."""
-        return isinstance(self.model, LinearLogits)
+        return self.linear is not None
 
     def linear_logits(self, purpose: str) -> LinearLogits:
         """Return the linear logits, or raise a ValueError that says what needs them."""
-        if isinstance(self.model, LinearLogits):
-            return self.model
+        if self.linear is not None:
+            return self.linear
         raise ValueError(f"{purpose} needs linear logits, and these are a function of the parameters")
 
     def moments(self, ensemble: AffineEnsemble | LowRankGaussian, expectation: Expectation = empirical) -> Moments:

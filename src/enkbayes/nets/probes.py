@@ -12,6 +12,7 @@ is the mutual information of the class and the layer at which it is read.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Self
@@ -19,11 +20,12 @@ from typing import Any, Self
 import numpy as np
 import torch
 
-from enkbayes.core.posterior import Posterior, Uncertainty
+from enkbayes.core.posterior import Info, Posterior, Uncertainty
 from enkbayes.core.problem import Problem
-from enkbayes.evaluation.baselines import Laplace
 from enkbayes.nets.loaders import Place, Reader, device_of, sample_rows, shown
 from enkbayes.nets.ood_score import OODScore
+from enkbayes.solvers.laplace import laplace_ensemble
+from enkbayes.solvers.map_estimate import map_estimate
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,8 +89,7 @@ class Probes:
         classes = np.arange(score.posterior.likelihood.n_classes or 2)
         features = [torch.cat(layer).cpu().numpy() for layer in zip(*batches, strict=True)]
         problems = (Problem.create(a, y, spread / a.shape[1], intercept=None, classes=classes) for a in features)
-        laplace = Laplace(particles=2, tol=1e-3)  # predictions depend on the mode and its curvature alone
-        return cls(score, tuple(laplace.fit(problem) for problem in problems))
+        return cls(score, tuple(_laplace_posterior(problem) for problem in problems))
 
     def sample_proba(self, *args: Any, **kwargs: Any) -> np.ndarray[Any, Any]:
         """Return the probabilities (L + 1, n, K) that the probes of the L layers and the posterior predict."""
@@ -101,3 +102,11 @@ class Probes:
     def disagreement(self, *args: Any, **kwargs: Any) -> np.ndarray[Any, Any]:
         """Return the disagreement (n,) of the layers, in nats."""
         return np.asarray(Uncertainty.of_members(self.sample_proba(*args, **kwargs)).epistemic)
+
+
+def _laplace_posterior(problem: Problem) -> Posterior:
+    """Return the Laplace approximation; its predictions depend on the mode and the curvature there, not on draws."""
+    found = map_estimate(problem, tol=1e-3)
+    info = Info("Laplace", found.steps, found.converged, found.residual, found.message, 0.0, math.nan, math.nan)
+    ensemble = laplace_ensemble(problem, found.theta, 2, 0)
+    return Posterior(ensemble, problem.likelihood, problem.linear, problem.classes, True, info)

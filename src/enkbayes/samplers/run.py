@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from enkbayes.core.linear_logits import LinearLogits
 from enkbayes.core.moments import Diverged
 from enkbayes.core.posterior import Info, Posterior
 from enkbayes.core.problem import Problem
@@ -143,8 +142,7 @@ def run(
         from sklearn.exceptions import ConvergenceWarning
 
         warnings.warn(f"{type(sampler).__name__} did not converge: {info.message}", ConvergenceWarning, stacklevel=2)
-    linear = problem.model if isinstance(problem.model, LinearLogits) else None
-    return Posterior(last.ensemble, problem.likelihood, linear, problem.classes, last.gaussian, info, last)
+    return Posterior(last.ensemble, problem.likelihood, problem.linear, problem.classes, last.gaussian, info, last)
 
 
 def _guarded(problem: Problem, step: Callable[[], State], before: State | None) -> State:
@@ -166,7 +164,6 @@ def _guarded(problem: Problem, step: Callable[[], State], before: State | None) 
 
 
 def _info(problem: Problem, sampler: Sampler, state: State, seconds: float) -> Info:
-    model = problem.model
     return Info(
         sampler=repr(sampler),
         steps=state.steps,
@@ -176,7 +173,7 @@ def _info(problem: Problem, sampler: Sampler, state: State, seconds: float) -> I
         blend=state.blend,
         time=state.time,
         seconds=seconds,
-        nonlinearity=None if isinstance(model, LinearLogits) else model.nonlinearity(state.ensemble),
+        nonlinearity=problem.model.nonlinearity(state.ensemble),
     )
 
 

@@ -21,7 +21,6 @@ import numpy as np
 import scipy.sparse
 
 from enkbayes.core.likelihoods import Bernoulli, Categorical
-from enkbayes.core.linear_logits import LinearLogits
 from enkbayes.core.problem import Problem
 from enkbayes.engine.arrays import Array, to_numpy
 
@@ -84,7 +83,7 @@ class DeepEnsemble:
         The prior of the problem's weights, which must be N(0, variance I), becomes the prior of all weights of the
         networks (weight decay 1 / variance). The prior of the intercept becomes the prior of their biases.
         """
-        if not isinstance(problem.model, LinearLogits) or not isinstance(problem.likelihood, Bernoulli | Categorical):
+        if not problem.is_linear or not isinstance(problem.likelihood, Bernoulli | Categorical):
             raise ValueError(
                 f"a deep ensemble needs features and classes; got {type(problem.model).__name__} with"
                 f" {problem.likelihood}; use fit_network instead"
@@ -182,8 +181,8 @@ class DeepEnsemble:
 
 def _precisions(problem: Problem) -> tuple[float, float]:
     """Return the prior precision of the weights and of the intercept, which must each be one number."""
-    model, prior = problem.model, problem.prior
-    if not isinstance(model, LinearLogits):
+    model, prior = problem.linear, problem.prior
+    if model is None:
         raise ValueError("the prior of weights and intercept is known for linear logits only")
     variance = to_numpy(prior.cov)
     if not prior.diagonal and np.array_equal(variance, np.diag(np.diag(variance))):

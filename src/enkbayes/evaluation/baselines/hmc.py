@@ -17,7 +17,6 @@ from typing import Any, ClassVar
 import numpy as np
 
 from enkbayes.core.ensemble import AffineEnsemble
-from enkbayes.core.linear_logits import LinearLogits
 from enkbayes.core.posterior import Posterior
 from enkbayes.core.problem import Problem
 from enkbayes.engine.arrays import like
@@ -86,7 +85,7 @@ class HMC:
         """Return the draws of all chains; warns when they do not agree."""
         if find_spec("numpyro") is None:
             raise ImportError("HMC needs NumPyro, which is not installed; pip install 'enkbayes[hmc]'")
-        if not isinstance(problem.model, LinearLogits):
+        if not problem.is_linear:
             raise ValueError("HMC needs linear logits; nonlinear ones are not written in jax")
         started = time.perf_counter()
         double = problem.in_double(dense=True)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from enkbayes.core.ensemble import AffineEnsemble
 from enkbayes.core.gaussian import Gaussian
-from enkbayes.core.linear_logits import LinearLogits
 from enkbayes.core.posterior import Posterior
 from enkbayes.core.problem import Problem
 from enkbayes.engine.arrays import namespace
@@ -96,11 +95,7 @@ class MLE:
         )
         xp = namespace(estimate.theta)
         pair = xp.stack([estimate.theta, wider.theta])
-        model = problem.model
-        if isinstance(model, LinearLogits):
-            logits = model.particle_logits(problem.features, pair)
-        else:
-            logits = model.logits(pair)
+        logits = problem.model.all_logits(problem.rows, pair)
         growth = float(xp.max(xp.abs(logits[:, 1, ...] - logits[:, 0, ...])))
         message = estimate.message
         if growth > GROWTH:

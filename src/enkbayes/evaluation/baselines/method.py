@@ -10,7 +10,6 @@ from typing import Any, Protocol
 
 from enkbayes.core.ensemble import AffineEnsemble
 from enkbayes.core.likelihoods import Likelihood
-from enkbayes.core.linear_logits import LinearLogits
 from enkbayes.core.posterior import Info, Posterior, Uncertainty
 from enkbayes.core.problem import Problem
 from enkbayes.engine.arrays import Array
@@ -98,5 +97,6 @@ def fitted(
         time=math.nan,
         seconds=time.perf_counter() - started,
     )
-    linear = problem.model if isinstance(problem.model, LinearLogits) else None
-    return Posterior(ensemble, likelihood or problem.likelihood, linear, problem.classes, gaussian, info, report)
+    return Posterior(
+        ensemble, likelihood or problem.likelihood, problem.linear, problem.classes, gaussian, info, report
+    )

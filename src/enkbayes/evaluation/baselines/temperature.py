@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from enkbayes.core.ensemble import AffineEnsemble
-from enkbayes.core.linear_logits import LinearLogits
 from enkbayes.core.posterior import Posterior
 from enkbayes.core.problem import Problem
 from enkbayes.engine.arrays import to_numpy
@@ -65,7 +64,7 @@ class Temperature:
     def fit(self, problem: Problem, *, seed: int = 0, progress: bool = False) -> Posterior:
         """Return the scaled point estimate as a posterior with one particle."""
         started = time.perf_counter()
-        if not isinstance(problem.model, LinearLogits) or problem.classes is None:
+        if not problem.is_linear or problem.classes is None:
             raise ValueError("temperature scaling requires linear logits and classes; use MAP() for this problem")
         kept, held = stratified_split(to_numpy(problem.targets), self.held_out, seed)
         estimate = map_estimate(problem.subset(kept), tol=self.tol, max_steps=self.max_steps)
