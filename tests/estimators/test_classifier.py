@@ -237,7 +237,11 @@ def test_partial_fit_goes_on_from_fit_and_names_the_data(cancer):
     clf.partial_fit(X[300:], y[300:])
     assert np.trace(clf.posterior_.cov) < spread
     assert clf.fingerprint_ != before
+    after = clf.fingerprint_
     assert clf.fit(X[:300], y[:300]).fingerprint_ == before
+    assert clf.partial_fit(X[300:], y[300:]).fingerprint_ == after
+    other = EnsembleClassifier(random_state=0).fit(X[:200], y[:200]).partial_fit(X[300:], y[300:])
+    assert other.fingerprint_ != after  # it names all batches, not the last one alone
 
 
 def test_warm_start_is_shorter_and_ends_where_a_cold_one_does(cancer):

@@ -6,6 +6,7 @@ from sklearn.datasets import load_breast_cancer, load_digits, load_wine
 from sklearn.preprocessing import scale
 
 import enkbayes as eb
+from enkbayes.inference.advice import Spectrum
 
 
 def cancer():
@@ -35,6 +36,21 @@ def test_advised_ensembles_do_what_was_promised(data, wanted):
         posterior = eb.run(problem, particles=advice.particles, seed=seed)
         measured.append(np.abs(posterior.sample_proba(X).mean(axis=0) - posterior.predict_proba(X)).mean())
     assert 0.5 * advice.error < np.median(measured) < 1.4 * wanted
+
+
+@pytest.mark.parametrize("particles", [16, 64])
+def test_the_expected_error_of_particles_in_pairs_is_an_upper_estimate(particles):
+    """Six directions: 12 particles or more come in pairs. The estimate ignores that they are whitened, too."""
+    X, y = (part[:60] for part in cancer())
+    problem = eb.Problem.create(X[:, :5], y, 1.0, intercept=100.0)
+    spectrum = Spectrum.of(problem)
+    assert spectrum.pairs(particles)
+    measured = []
+    for seed in range(10):
+        posterior = eb.run(problem, particles=particles, seed=seed)
+        errors = posterior.sample_proba(X[:, :5]).mean(axis=0) - posterior.predict_proba(X[:, :5])
+        measured.append(np.abs(errors).mean())
+    assert np.mean(measured) < spectrum.error(particles) < 2.5 * np.mean(measured)
 
 
 def test_more_accuracy_takes_more_particles():

@@ -162,6 +162,21 @@ def test_a_search_cut_short_warns():
     assert not tuning.converged
 
 
+@pytest.mark.parametrize("below", [-9.0, -1.0, 0.0])
+def test_the_slope_of_the_hyperprior_is_that_of_its_log_density(below):
+    search, h = PriorSearch(shape=0.3), 1e-5
+    sides = [search.log_hyperprior(np.asarray([below + step])) for step in (h, -h)]
+    assert search.hyperprior_slope(np.asarray([below]))[0] == pytest.approx((sides[0] - sides[1]) / (2 * h), abs=1e-8)
+
+
+def test_a_strong_hyperprior_moves_the_choice():
+    """Its slope balances that of the evidence, so a strong one widens the prior of features without a signal."""
+    rng = np.random.default_rng(3)
+    problem = eb.Problem.create(rng.standard_normal((500, 30)), rng.random(500) < 0.5, 1.0)
+    weak, strong = (tune_prior(problem, search=PriorSearch(shape=shape))[1].variances[0] for shape in (0.1, 5.0))
+    assert strong > 3 * weak
+
+
 def test_wrong_input_is_explained():
     problem = drawn(0.5)
     with pytest.raises(ValueError, match=r"groups have shape \(3,\); expected \(20,\)"):
