@@ -43,7 +43,6 @@ TO_DO = (
     "benchmarks/speed_itself.py",
     "docs/design.md",
     "docs/speed.md",
-    "src/enkbayes/cli",
     "src/enkbayes/core",
     "src/enkbayes/engine",
     "src/enkbayes/estimators",

@@ -192,11 +192,12 @@ def test_wrong_settings_are_refused(settings, sentence):
         HMC(**settings)
 
 
-def test_importing_the_baselines_imports_no_extra():
+def test_importing_evaluation_imports_no_extra():
     import subprocess
 
     program = (
-        "import sys, enkbayes.evaluation.baselines; print([m for m in ('jax', 'numpyro', 'torch') if m in sys.modules])"
+        "import sys; from enkbayes.evaluation import baselines, compare, metrics, plots, report;"
+        " print([m for m in ('jax', 'numpyro', 'torch', 'matplotlib', 'jinja2') if m in sys.modules])"
     )
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"

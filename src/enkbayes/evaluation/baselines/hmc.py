@@ -1,8 +1,9 @@
-"""Hamiltonian Monte Carlo over the output layer: NUTS by NumPyro, the reference that the others are measured against.
+"""Hamiltonian Monte Carlo over the output layer: NUTS from NumPyro, the reference for the other methods.
 
-The chains move in x, theta = theta_MAP + B x with B B' the covariance of the Laplace approximation. There the posterior
-is nearly standard normal, so trajectories are short and warm-up is easy; the target stays the exact posterior, because
-the map is linear. The potential is the problem's own, on arrays of jax in double precision.
+The chains run in the coordinates x of theta = theta_MAP + B x, where B B' is the covariance of the Laplace
+approximation. In these coordinates the posterior is nearly standard normal, so trajectories are short and warm-up is
+easy. The target is still the exact posterior, because the map is linear. The potential is that of the problem, computed
+by jax in double precision.
 """
 
 from __future__ import annotations
@@ -31,10 +32,13 @@ MIXED = 1.01  # largest R-hat of chains that agree
 
 @dataclass(frozen=True)
 class HMCReport:
-    """How the chains went; found in `posterior.state`.
+    """The quality of the chains; found in `posterior.state`.
 
-    r_hat is the largest split R-hat over the parameters and ess the smallest effective sample size; acceptance is the
-    mean acceptance probability and gradients the number of gradient evaluations of all chains after warm-up.
+    r_hat : largest split R-hat over the parameters
+    ess : smallest effective sample size over the parameters
+    divergences : number of divergent transitions
+    acceptance : mean acceptance probability
+    gradients : gradient evaluations of all chains after warm-up
     """
 
     r_hat: float
@@ -46,18 +50,18 @@ class HMCReport:
 
 @dataclass(frozen=True)
 class HMC:
-    """NUTS with several chains; the draws of all of them are the particles.
+    """NUTS with several chains; the draws of all chains are the particles.
 
     Parameters
     ----------
     samples : int
-        Draws of each chain that are kept. The paper takes 500.
+        Draws of each chain after warm-up. The paper uses 500.
     chains : int
-        The paper takes 7. They run at once, vectorised.
+        Number of chains, which run in parallel (vectorised). The paper uses 7.
     warmup : int
-        Draws of each chain that adapt step size and mass matrix.
+        Draws of each chain that adapt step size and mass matrix and are then discarded.
     target_accept : float
-        Acceptance probability that the step size aims at.
+        Target for the acceptance probability, which determines the step size.
 
     Examples
     --------
@@ -82,11 +86,13 @@ class HMC:
             raise ValueError(f"target_accept is {self.target_accept!r}; expected a probability between 0 and 1")
 
     def fit(self, problem: Problem, *, seed: int = 0, progress: bool = False) -> Posterior:
-        """Return the draws of all chains; warns when they do not agree."""
+        """Return the draws of all chains; warn if the chains do not agree."""
         if find_spec("numpyro") is None:
-            raise ImportError("HMC needs NumPyro, which is not installed; pip install 'enkbayes[hmc]'")
+            raise ImportError("HMC requires NumPyro, which is not installed; pip install 'enkbayes[hmc]'")
         if not problem.is_linear:
-            raise ValueError("HMC needs linear logits; nonlinear ones are not written in jax")
+            raise ValueError(
+                "HMC requires linear logits, because a nonlinear model is not written in jax; use a sampler of enkbayes"
+            )
         started = time.perf_counter()
         double = problem.in_double(dense=True)
         estimate = map_estimate(double)
@@ -108,7 +114,7 @@ class HMC:
     def _chains(
         self, problem: Problem, frame: AffineEnsemble, seed: int, progress: bool
     ) -> tuple[np.ndarray[Any, Any], dict[str, np.ndarray[Any, Any]]]:
-        """Return the coordinates x (chains, samples, P) of the draws, and what NumPyro says of each."""
+        """Return the coordinates x (chains, samples, P) of the draws, and the diagnostics of NumPyro for each."""
         import jax
         from numpyro.infer import MCMC, NUTS
 
@@ -153,7 +159,7 @@ def _potential(problem: Problem, frame: AffineEnsemble) -> Callable[[Any], Any]:
 
 
 def double_precision() -> AbstractContextManager[Any]:
-    """Return a context in which jax computes in double precision; the user's setting comes back after it."""
+    """Return a context in which jax computes in double precision; afterwards the user's setting applies again."""
     import jax
 
     if hasattr(jax, "enable_x64"):
@@ -176,7 +182,7 @@ def _report(theta: np.ndarray[Any, Any], fields: dict[str, np.ndarray[Any, Any]]
 
 
 def _doubt(report: HMCReport) -> str:
-    """Return a sentence when the chains are not to be trusted."""
+    """Return a message if the chains cannot be trusted."""
     if not report.r_hat <= MIXED:
         return f"R-hat is {report.r_hat:.3f}, above {MIXED}; raise warmup and samples"
     if report.divergences:

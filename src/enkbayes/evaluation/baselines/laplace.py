@@ -1,7 +1,7 @@
-"""Laplace approximation of the output layer: N(theta_MAP, H^{-1}), H the Hessian of the whole potential at the MAP.
+"""Laplace approximation of the output layer: N(theta_MAP, H^{-1}), where H is the Hessian of the potential at the MAP.
 
 With theta = m0 + L0 u and the Hessian S = L0' H L0 in prior-whitened coordinates, the covariance is L0 S^{-1} L0'. The
-Hessian is exact and full, for one logit and for K; the prior is the problem's. Two predictive rules go with it:
+Hessian is exact and full, for one logit and for K; the prior is that of the problem. There are two predictive rules:
 
     Laplace         E sigma(z), z ~ N(m, v), by the same exact rules as for the ensembles of this package
     LaplaceProbit   sigma(m / sqrt(1 + pi v / 8)), MacKay's approximation, as in the paper; for K logits
@@ -30,9 +30,9 @@ class Laplace:
     Parameters
     ----------
     particles : int
-        Draws of the Gaussian that the posterior shows; predictions do not depend on them.
+        Number of draws from the Gaussian in the posterior; predictions do not depend on it.
     tol, max_steps
-        Of the MAP estimate.
+        As in `MAP`.
 
     Examples
     --------
@@ -47,7 +47,7 @@ class Laplace:
     name: str = "laplace"
 
     def fit(self, problem: Problem, *, seed: int = 0, progress: bool = False) -> Posterior:
-        """Return the Gaussian and draws of it."""
+        """Return the Gaussian and draws from it."""
         started = time.perf_counter()
         count(self.particles)
         estimate = map_estimate(problem, tol=self.tol, max_steps=self.max_steps)
@@ -88,8 +88,9 @@ class LaplaceProbit:
 
 
 def with_probit(likelihood: Likelihood) -> Likelihood:
-    """Return the likelihood with the probit predictive; one without classes keeps its own, which is exact.
+    """Return the likelihood with the probit predictive. A likelihood without classes is returned unchanged.
 
+    >>> import numpy as np
     >>> with_probit(Bernoulli()).predictive(np.asarray([1.0]), np.asarray([[0.0]])).round(4).tolist()
     [[0.2689, 0.7311]]
     """

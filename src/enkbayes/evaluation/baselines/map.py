@@ -1,4 +1,4 @@
-"""Point estimates: the most probable parameters (MAP), and the most likely ones (MLE)."""
+"""Point estimates: maximum a posteriori (MAP) and maximum likelihood (MLE)."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from enkbayes.engine.arrays import namespace
 from enkbayes.evaluation.baselines.method import fitted
 from enkbayes.solvers.map_estimate import map_estimate
 
-GROWTH = 0.1  # change of a training logit under a prior a hundred times wider that tells that no maximum exists
+GROWTH = 0.1  # if a training logit changes by more under a prior 100 times wider, no maximum exists
 
 
 @dataclass(frozen=True)
 class MAP:
-    """theta = argmin Psi(theta) - log prior(theta), the problem's own prior.
+    """theta = argmin Psi(theta) - log prior(theta), with the prior of the problem.
 
     Parameters
     ----------
     tol : float
-        Norm of the gradient, in prior-whitened coordinates, at which to stop.
+        Stop when the norm of the gradient, in prior-whitened coordinates, is below this.
     max_steps : int
         Largest number of L-BFGS iterations.
 
@@ -39,7 +39,7 @@ class MAP:
     name: str = "map"
 
     def fit(self, problem: Problem, *, seed: int = 0, progress: bool = False) -> Posterior:
-        """Return the point estimate as a posterior of one particle."""
+        """Return the point estimate as a posterior with one particle."""
         started = time.perf_counter()
         estimate = map_estimate(problem, tol=self.tol, max_steps=self.max_steps)
         return fitted(
@@ -58,15 +58,15 @@ class MAP:
 class MLE:
     """theta = argmin Psi(theta).
 
-    Separable data have no such theta, and with K logits it is not unique. So this is the MAP under the problem's
-    prior with its covariance multiplied by `widening`, which picks the solution nearest to the prior's mean. Whether
-    that matters is checked with a prior another hundred times wider: where training logits still grow, no maximum
-    exists, and `info.message` says so.
+    Separable data have no such theta, and with K logits it is not unique. This method therefore computes the MAP under
+    the prior of the problem with its covariance multiplied by `widening`, which selects the solution closest to the
+    prior mean. A second fit, with a prior another hundred times wider, shows whether a maximum exists: if training
+    logits still grow, there is none, and `info.message` says so.
 
     Parameters
     ----------
     widening : float
-        Factor on the prior's covariance.
+        Factor on the covariance of the prior.
     tol, max_steps
         As in `MAP`.
 
@@ -87,7 +87,7 @@ class MLE:
             raise ValueError(f"widening is {self.widening!r}; expected a number, at least 1")
 
     def fit(self, problem: Problem, *, seed: int = 0, progress: bool = False) -> Posterior:
-        """Return the point estimate as a posterior of one particle."""
+        """Return the point estimate as a posterior with one particle."""
         started = time.perf_counter()
         estimate = map_estimate(_widened(problem, self.widening), tol=self.tol, max_steps=self.max_steps)
         wider = map_estimate(
