@@ -9,8 +9,7 @@ import enkbayes as eb
 from enkbayes.core.likelihoods import Categorical, many_classes
 from enkbayes.core.low_rank import narrowed
 from enkbayes.engine.rows import ArrayRows
-from enkbayes.solvers import low_rank_mean_field as structured
-from enkbayes.solvers import low_rank_sums as curvature
+from enkbayes.solvers.low_rank_mean_field import LowRankSolver, orthonormal_factor
 
 RNG = np.random.default_rng(3)
 
@@ -48,7 +47,7 @@ def test_points_of_a_law_have_its_covariance():
 
 @pytest.mark.parametrize(("sd", "per_datum", "average"), [(0.3, 1e-3, 2e-4), (1.0, 2e-2, 4e-3), (3.0, 9e-2, 2e-2)])
 def test_averages_against_a_long_quadrature(sd, per_datum, average):
-    """Root mean square errors of a datum's probabilities, and of their average over 200 data with the same law: the
+    """Root mean square errors of a row's probabilities, and of their average over 200 data with the same law: the
     errors of different data are independent.
     """
     law, cov = logit_law(sd, n=1)
@@ -134,13 +133,12 @@ def head():
     return features, labels
 
 
-def test_many_classes_give_the_law_of_few_classes_code(monkeypatch, head):
-    """The same problem through both averages: K x K matrices with 256 points, and a few points for each datum."""
+def test_many_classes_give_the_posterior_of_few_classes_code(head):
+    """The same problem through both averages: K x K matrices with 256 points, and a few points for each row."""
     features, labels = head
     problem = eb.Problem.create(features, labels, 1.0, classes=np.arange(30))
     ours = eb.run(problem, eb.MeanField(rank=6, tol=1e-3), particles=20)
-    monkeypatch.setattr(curvature, "MANY", 31)
-    theirs = eb.run(problem, eb.MeanField(rank=6, tol=1e-3), particles=20)
+    theirs = eb.run(problem, eb.MeanField(rank=6, tol=1e-3, low_rank=LowRankSolver(many=31)), particles=20)
     sds = np.sqrt(theirs.ensemble.variances)
     assert np.sqrt(np.mean(((ours.mean - theirs.mean) / sds) ** 2)) < 0.03
     assert np.abs(np.sqrt(ours.ensemble.variances) / sds - 1).max() < 0.03
@@ -172,37 +170,35 @@ def test_small_chunks_are_joined_where_products_of_few_rows_are_slow():
     np.testing.assert_array_equal(np.concatenate([chunk.targets for chunk in rows.chunks(least=8)]), np.arange(19.0))
 
 
-def test_a_long_thin_matrix_is_factored_like_a_short_one(monkeypatch):
+def test_a_long_thin_matrix_is_factored_like_a_short_one():
     X = RNG.standard_normal((300, 6)) * np.logspace(0, -4, 6)
-    U, lam = structured._factor(X)
-    monkeypatch.setattr(structured, "LONG", 100)
-    V, mu = structured._factor(X)
+    (U, lam), (V, mu) = (orthonormal_factor(X, long) for long in (1000, 100))
     np.testing.assert_allclose(mu, lam, rtol=1e-6)
     np.testing.assert_allclose(V.T @ V, np.eye(6), atol=1e-12)
     np.testing.assert_allclose(np.abs(np.sum(U * V, axis=0)), 1, atol=1e-6)
-    assert structured._factor(X @ np.ones((6, 3)))[0].shape == (300, 1)  # copies of a column are dropped
+    assert orthonormal_factor(X @ np.ones((6, 3)), 100)[0].shape == (300, 1)  # copies of a column are dropped
 
 
-def test_acceleration_ends_at_the_same_law_in_fewer_steps():
+def test_acceleration_ends_at_the_same_point_in_fewer_steps():
     rng = np.random.default_rng(0)
     features = rng.standard_normal((300, 12))
     noise = rng.gumbel(size=(300, 3))
     labels = np.argmax(2 * features @ rng.standard_normal((12, 3)) + noise, axis=1)
     problem = eb.Problem.create(features, labels, 2.0)
-    first = structured.start(problem, 5, 0)
+    first = LowRankSolver().start(problem, 5, 0)
 
-    def settle(*, accelerated):
+    def converge(*, accelerated):
         point, steps = first, 0
         while point.residual > 1e-5 and steps < 100:
-            point = structured.advance(problem, point if accelerated else replace(point, history=()))
+            point = LowRankSolver().advance(problem, point if accelerated else replace(point, history=()))
             steps += 1
         return point, steps
 
-    (fast, few), (slow, many) = settle(accelerated=True), settle(accelerated=False)
+    (fast, few), (slow, many) = converge(accelerated=True), converge(accelerated=False)
     assert fast.residual < 1e-5
     assert few < 0.7 * many
     sds = np.sqrt(slow.variances)
-    assert np.abs((fast.law.mean - slow.law.mean) / sds).max() < 1e-3
+    assert np.abs((fast.q.mean - slow.q.mean) / sds).max() < 1e-3
     np.testing.assert_allclose(fast.variances, slow.variances, rtol=1e-3)
 
 

@@ -188,7 +188,7 @@ def test_wrong_input_is_explained():
     with pytest.raises(ValueError, match="expected a diagonal one"):
         tune_prior(problem.with_prior(eb.Gaussian(np.zeros(20), np.eye(20) + 0.1)))
     nonlinear = eb.Problem.nonlinear(lambda theta: np.ones((4, 1)) @ theta.T, [0, 1, 1, 0], eb.Gaussian.isotropic(1))
-    with pytest.raises(ValueError, match="nonlinear logits cannot be tuned"):
+    with pytest.raises(ValueError, match="a prior chosen by evidence needs linear logits"):
         tune_prior(nonlinear)
     with pytest.raises(ValueError, match=r"prior_groups has shape \(2,\); expected \(3,\)"):
         parameter_groups(LinearLogits(3, None, intercept=False), ["a", "b"])

@@ -7,7 +7,7 @@ from sklearn.preprocessing import scale
 
 import enkbayes as eb
 from enkbayes.core.low_rank import Complement
-from enkbayes.solvers import low_rank_mean_field as structured
+from enkbayes.solvers.low_rank_mean_field import LowRankSolver
 from oracles.problems import logistic_data
 
 
@@ -30,8 +30,8 @@ def softmax():
     return eb.Problem.create(features, y, 2.0, intercept=100.0), features
 
 
-def law(problem, rank, particles=10, seed=0):
-    return eb.run(problem, eb.MeanField(rank=rank, max_steps=400), particles=particles, seed=seed)
+def low_rank(problem, rank, particles=10, seed=0, **settings):
+    return eb.run(problem, eb.MeanField(rank=rank, max_steps=400, **settings), particles=particles, seed=seed)
 
 
 @pytest.mark.parametrize("particles", [5, 20, 60])
@@ -51,7 +51,7 @@ def test_random_particles_are_far_worse_at_every_size(binary):
     for particles in (5, 20, 40):
         theta = problem.prior.whitened(particles, np.random.default_rng(0))
         stuck = eb.run(problem, theta=theta).predict_proba(features)
-        informed = law(problem, particles - 1, particles).predict_proba(features)
+        informed = low_rank(problem, particles - 1, particles).predict_proba(features)
         assert np.abs(informed - truth).mean() < 0.2 * np.abs(stuck - truth).mean()
 
 
@@ -59,7 +59,7 @@ def test_random_particles_are_far_worse_at_every_size(binary):
 def test_a_structured_covariance_is_exact_when_its_rank_covers_everything(kind, request):
     problem, features = request.getfixturevalue(kind)
     full = eb.run(problem, eb.MeanField(), particles=10)
-    structured_law = law(problem, problem.dim)
+    structured_law = low_rank(problem, problem.dim)
     assert structured_law.info.converged
     assert np.abs(structured_law.predict_proba(features) - full.predict_proba(features)).max() < 2.5e-3
     deviation = np.linalg.norm(structured_law.cov - full.cov) / np.linalg.norm(full.cov)
@@ -71,13 +71,13 @@ def test_a_binary_structured_covariance_is_nearly_exact_at_any_rank(binary):
     problem, features = binary
     full = eb.run(problem, eb.MeanField(), particles=10)
     for rank, bar in ((4, 4e-3), (20, 2e-3)):
-        assert np.abs(law(problem, rank).predict_proba(features) - full.predict_proba(features)).mean() < bar
+        assert np.abs(low_rank(problem, rank).predict_proba(features) - full.predict_proba(features)).mean() < bar
 
 
 def test_accuracy_grows_with_rank_for_softmax(softmax):
     problem, features = softmax
     truth = eb.run(problem, eb.MeanField(), particles=10).predict_proba(features)
-    errors = [np.abs(law(problem, rank).predict_proba(features) - truth).mean() for rank in (2, 10, 40)]
+    errors = [np.abs(low_rank(problem, rank).predict_proba(features) - truth).mean() for rank in (2, 10, 40)]
     assert errors[0] < 5e-3
     assert errors[2] < 0.5 * errors[0]
 
@@ -85,7 +85,7 @@ def test_accuracy_grows_with_rank_for_softmax(softmax):
 def test_fewer_data_than_parameters_keep_the_prior_where_they_say_nothing():
     features, labels = logistic_data(50, 12, 1)
     problem = eb.Problem.create(features, labels, 2.0)
-    posterior = law(problem, 12)
+    posterior = low_rank(problem, 12)
     unseen = np.linalg.svd(features)[2][12:]  # directions without data
     cov = posterior.cov
     np.testing.assert_allclose(unseen @ cov @ unseen.T, 2.0 * np.eye(38), atol=1e-8)
@@ -98,7 +98,7 @@ def test_fewer_data_than_parameters_keep_the_prior_where_they_say_nothing():
 def test_particles_follow_the_law(kind, request):
     """Many particles of a low-rank law have its covariance: in the basis exactly, outside on average."""
     problem, features = request.getfixturevalue(kind)
-    posterior = law(problem, 10, particles=4000)
+    posterior = low_rank(problem, 10, particles=4000)
     assert isinstance(posterior.ensemble.complement, Complement)
     centred = posterior.theta - posterior.mean
     deviation = np.linalg.norm(centred.T @ centred / 4000 - posterior.cov) / np.linalg.norm(posterior.cov)
@@ -109,7 +109,7 @@ def test_particles_follow_the_law(kind, request):
 
 def test_draws_and_density_of_a_law_with_complement_agree(softmax):
     problem, _ = softmax
-    ensemble = law(problem, 10).ensemble
+    ensemble = low_rank(problem, 10).ensemble
     z = np.random.default_rng(0).standard_normal((3, ensemble.freedom))
     root = ensemble.gaussian.unwhiten(np.eye(ensemble.freedom)) - ensemble.mean  # rows: images of the axes
     np.testing.assert_allclose(root.T @ root, ensemble.cov, atol=1e-10)
@@ -120,7 +120,7 @@ def test_draws_and_density_of_a_law_with_complement_agree(softmax):
 
 def test_the_gaussian_predictive_includes_the_complement(binary):
     problem, features = binary
-    posterior = law(problem, 5)
+    posterior = low_rank(problem, 5)
     phi = np.column_stack([features, np.ones(len(features))])
     expected = np.einsum("np,pq,nq->n", phi, posterior.cov, phi)
     _, V = posterior.map.predictive_logits(features, posterior.ensemble)
@@ -129,7 +129,7 @@ def test_the_gaussian_predictive_includes_the_complement(binary):
 
 def test_softmax_logit_covariance_includes_the_complement(softmax):
     problem, features = softmax
-    posterior = law(problem, 5)
+    posterior = low_rank(problem, 5)
     phi = np.kron(np.append(features[0], 1.0)[:, None], np.eye(3))
     _, V = posterior.map.predictive_logits(features[:1], posterior.ensemble)
     np.testing.assert_allclose(V[0] @ V[0].T, phi.T @ posterior.cov @ phi, rtol=1e-7, atol=1e-10)
@@ -146,34 +146,34 @@ def test_dense_priors_and_weights(binary):
         weights=rng.random(300),
     )
     full = eb.run(weighted, eb.MeanField(), particles=10)
-    assert np.abs(law(weighted, 30).predict_proba(features) - full.predict_proba(features)).mean() < 2e-3
+    assert np.abs(low_rank(weighted, 30).predict_proba(features) - full.predict_proba(features)).mean() < 2e-3
 
 
 def test_a_prior_that_treats_classes_differently_has_no_frame(softmax):
     problem, _ = softmax
     variances = np.tile([1.0, 2.0, 3.0], problem.dim // 3)
-    assert structured.fits(problem)
-    assert not structured.fits(problem.with_prior(eb.Gaussian(np.zeros(problem.dim), variances)))
+    assert LowRankSolver().fits(problem)
+    assert not LowRankSolver().fits(problem.with_prior(eb.Gaussian(np.zeros(problem.dim), variances)))
     posterior = eb.run(problem.with_prior(eb.Gaussian(np.zeros(problem.dim), variances)), eb.MeanField(rank=5))
     assert posterior.ensemble.complement is None  # the full covariance instead
 
 
-def test_more_features_than_a_frame_can_rotate(monkeypatch, binary):
+def test_more_features_than_a_frame_can_rotate(binary):
     problem, features = binary
-    monkeypatch.setattr(structured, "ROTATED", 10)
     full = eb.run(problem, eb.MeanField(), particles=10)
-    assert np.abs(law(problem, 40).predict_proba(features) - full.predict_proba(features)).mean() < 5e-3
+    plain = low_rank(problem, 40, low_rank=LowRankSolver(rotated=10))
+    assert np.abs(plain.predict_proba(features) - full.predict_proba(features)).mean() < 5e-3
 
 
-def test_sparse_features(monkeypatch, binary):
+def test_sparse_features(binary):
     import scipy.sparse
 
     problem, features = binary
     thin = np.where(features > np.quantile(features, 0.8), features, 0.0)
     for rotated in (4096, 10):
-        monkeypatch.setattr(structured, "ROTATED", rotated)
+        solver = LowRankSolver(rotated=rotated)
         dense, sparse = (
-            law(eb.Problem.create(x, problem.targets, 2.0, intercept=100.0), 20)
+            low_rank(eb.Problem.create(x, problem.targets, 2.0, intercept=100.0), 20, low_rank=solver)
             for x in (thin, scipy.sparse.csr_matrix(thin))
         )
         np.testing.assert_allclose(sparse.predict_proba(thin), dense.predict_proba(thin), atol=1e-8)
@@ -183,7 +183,7 @@ def test_torch_and_numpy_agree(softmax):
     torch = pytest.importorskip("torch")
     problem, features = softmax
     mirrored = eb.Problem.create(torch.as_tensor(features), np.asarray(problem.targets), 2.0, intercept=100.0)
-    ours, theirs = law(problem, 8), law(mirrored, 8)
+    ours, theirs = low_rank(problem, 8), low_rank(mirrored, 8)
     assert isinstance(theirs.theta, torch.Tensor)
     np.testing.assert_allclose(theirs.predict_proba(torch.as_tensor(features)), ours.predict_proba(features), atol=1e-4)
 
@@ -193,10 +193,12 @@ def test_single_precision(binary):
     single = eb.Problem.create(
         features.astype(np.float32), np.asarray(problem.targets, dtype=int), 2.0, intercept=100.0
     )
-    posterior = law(single, 20)
+    posterior = low_rank(single, 20)
     assert posterior.theta.dtype == np.float32
     assert (
-        np.abs(posterior.predict_proba(features.astype(np.float32)) - law(problem, 20).predict_proba(features)).max()
+        np.abs(
+            posterior.predict_proba(features.astype(np.float32)) - low_rank(problem, 20).predict_proba(features)
+        ).max()
         < 5e-3
     )
 
@@ -212,7 +214,7 @@ def test_other_samplers_and_own_particles_keep_to_their_span(binary):
 
 def test_a_law_with_complement_survives_the_disk(softmax, tmp_path):
     problem, features = softmax
-    posterior = law(problem, 6)
+    posterior = low_rank(problem, 6)
     eb.save(posterior, tmp_path / "m.safetensors")
     again = eb.load(tmp_path / "m.safetensors")
     np.testing.assert_array_equal(again.predict_proba(features), posterior.predict_proba(features))
@@ -221,7 +223,7 @@ def test_a_law_with_complement_survives_the_disk(softmax, tmp_path):
 
 def test_trust_and_polish_take_a_structured_covariance(binary):
     problem, features = binary
-    posterior = law(problem, 10, particles=30)
+    posterior = low_rank(problem, 10, particles=30)
     figures = eb.assess(problem, posterior)
     full = eb.run(problem, eb.MeanField(), particles=30)
     assert figures.spanned == figures.parameters == 61
@@ -236,7 +238,7 @@ def test_a_run_in_pieces_ends_where_one_run_ends(softmax):
     short = eb.MeanField(rank=6, max_steps=3)
     *_, state = eb.iterate(problem, short, particles=10)
     *_, last = eb.iterate(problem, eb.MeanField(rank=6, max_steps=400), state=state)
-    np.testing.assert_allclose(last.ensemble.mean, law(problem, 6).mean, atol=1e-8)
+    np.testing.assert_allclose(last.ensemble.mean, low_rank(problem, 6).mean, atol=1e-8)
 
 
 def test_a_structured_run_that_does_not_settle_says_so(binary):

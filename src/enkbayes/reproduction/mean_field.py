@@ -100,8 +100,7 @@ def equation_residuals(problem: Problem, mean: Vector, cov: Vector) -> tuple[flo
 
     The first is in prior standard deviations, the second relative to P in the Frobenius norm.
     """
-    model: Any = problem.model
-    features, prior = model.features, problem.prior
+    features, prior = problem.features, problem.prior
     P0 = np.diag(prior.cov) if prior.diagonal else np.asarray(prior.cov)
     ybar, rbar, _ = gauss_logit(features @ mean, np.sum((features @ cov) * features, axis=1))
     gradient = features.T @ (ybar - problem.targets)
@@ -133,11 +132,10 @@ def _equations() -> Claim:
 
 def transformed(problem: Problem, A: Vector, b: Vector) -> Problem:
     """Return the same problem in terms of the parameters A theta + b."""
-    model: Any = problem.model
     inverse = np.linalg.inv(A)
     prior = problem.prior
     P0 = np.diag(prior.cov) if prior.diagonal else np.asarray(prior.cov)
-    return Problem.create(model.features @ inverse, problem.targets, Gaussian(A @ prior.mean + b, A @ P0 @ A.T))
+    return Problem.create(problem.features @ inverse, problem.targets, Gaussian(A @ prior.mean + b, A @ P0 @ A.T))
 
 
 def _invariance() -> tuple[Claim, Table]:
@@ -229,8 +227,7 @@ def _sampler_arrival(here: Study, sampler: Sampler, at: Vector, truth: Vector) -
     checking = 0.0
     for state in iterate(problem, sampler, particles=here.kind.particles, seed=here.seed):
         now = time.perf_counter()
-        model: Any = problem.model
-        logits = model.map.particle_logits(features, state.ensemble.theta)
+        logits = problem.linear_logits("the distance to HMC").particle_logits(features, state.ensemble.theta)
         proba = np.mean(np.asarray(problem.likelihood.mean(logits)), axis=1)
         far = float(np.mean(np.sum(np.abs(proba - truth), axis=1) / 2))
         if far >= CLOSE:

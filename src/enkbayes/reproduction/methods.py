@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from scipy.special import softmax
 
-from enkbayes.core.ensemble import AffineEnsemble
 from enkbayes.core.gaussian import Gaussian
+from enkbayes.core.low_rank import LowRankGaussian
 from enkbayes.core.posterior import Posterior
 from enkbayes.core.problem import Problem
 from enkbayes.evaluation.baselines import HMC, DeepEnsemble, Ensemble, LaplaceProbit, Method
@@ -210,11 +210,11 @@ def algorithm_2(ds: float = DS, horizon: float = HORIZON) -> TrotterSampler:
 def gaussian_predict(study: Study, weights: Gaussian) -> Predict:
     """Return the exact predictions under a Gaussian distribution of the last layer's weights."""
     problem = study.problem()
-    ensemble = AffineEnsemble(weights.mean, weights.dense_root, np.zeros((2, weights.dim)))
-    model: Any = problem.model
+    gaussian = LowRankGaussian(weights.mean, weights.dense_root)
+    linear = problem.linear_logits("the exact prediction")
 
     def predict(points: Vector) -> Vector:
-        logits = model.map.gaussian_logits(study.features(points), ensemble)
+        logits = linear.gaussian_logits(study.features(points), gaussian)
         return np.asarray(problem.likelihood.predictive(*logits))
 
     return predict

@@ -14,8 +14,9 @@ from enkbayes.engine.arrays import like
 from enkbayes.samplers.checks import check_count, check_tolerance
 from enkbayes.samplers.equilibrium import controlled_step, frozen_flow, with_track
 from enkbayes.samplers.state import State
-from enkbayes.solvers import low_rank_mean_field as low_rank
 from enkbayes.solvers.laplace import laplace_ensemble
+from enkbayes.solvers.low_rank_mean_field import LowRankSolver, default_rank, particles_of
+from enkbayes.solvers.low_rank_mean_field import Point as LowRankPoint
 from enkbayes.solvers.map_estimate import map_estimate
 from enkbayes.solvers.newton import NewtonSearch
 from enkbayes.solvers.step_control import Stage, StepControl
@@ -61,6 +62,8 @@ class MeanField:
         The same for a run with fewer particles than parameters, where it brings little.
     low_rank_tol : float
         Residual below which the structure of a low-rank covariance, not the iteration, limits the accuracy.
+    low_rank : LowRankSolver
+        The iteration for such a covariance.
 
     Examples
     --------
@@ -79,6 +82,7 @@ class MeanField:
     dense: int = field(default=2000, repr=False)
     dense_few: int = field(default=500, repr=False)
     low_rank_tol: float = field(default=1e-3, repr=False)
+    low_rank: LowRankSolver = field(default=LowRankSolver(), repr=False)
 
     def __post_init__(self) -> None:
         check_tolerance(self.tol)
@@ -113,8 +117,8 @@ class MeanField:
 
     def step(self, problem: Problem, state: State) -> State:
         """One step of the flow with the moments and the tau of the controller; see `controlled_step`."""
-        if isinstance(state.control, low_rank.Point):
-            following = low_rank.advance(problem, state.control)
+        if isinstance(state.control, LowRankPoint):
+            following = self.low_rank.advance(problem, state.control)
             return self._judge_low_rank(problem, replace(state, steps=state.steps + 1), following)
         return controlled_step(self._control(problem, NewtonSearch()), problem, state)
 
@@ -133,14 +137,14 @@ class MeanField:
         )
 
     def _is_low_rank(self, problem: Problem, dense: int) -> bool:
-        return (self.rank is not None or problem.dim > dense) and low_rank.fits(problem)
+        return (self.rank is not None or problem.dim > dense) and self.low_rank.fits(problem)
 
     def _low_rank_init(self, problem: Problem, particles: int, seed: int) -> State:
-        point = low_rank.start(problem, self.rank or low_rank.default_rank(problem.dim), seed)
-        ensemble = low_rank.particles_of(problem, point, particles, seed)
+        point = self.low_rank.start(problem, self.rank or default_rank(problem.dim), seed)
+        ensemble = particles_of(problem, point, particles, seed)
         return self._judge_low_rank(problem, State(ensemble, seed, blend=1.0), point)
 
-    def _judge_low_rank(self, problem: Problem, state: State, point: low_rank.Point, searches: int = 2) -> State:
+    def _judge_low_rank(self, problem: Problem, state: State, point: LowRankPoint, searches: int = 2) -> State:
         """Go on, look for directions a second time, or end; the directions are found `searches` times in all: at the
         most probable parameters and at the converged mean.
         """
@@ -148,11 +152,11 @@ class MeanField:
         done = point.residual < max(self.tol, self.low_rank_tol)
         if done and point.searches < searches:
             try:
-                return replace(state, control=low_rank.search(problem, point))
+                return replace(state, control=self.low_rank.search(problem, point))
             except Diverged:  # the directions at hand have converged, and stay
                 state = replace(state, message="")
-        if not (done or point.stuck or state.steps >= self.max_steps):
+        if not (done or self.low_rank.stuck(point) or state.steps >= self.max_steps):
             return state
-        ensemble = low_rank.particles_of(problem, point, state.ensemble.size, state.seed)
+        ensemble = particles_of(problem, point, state.ensemble.size, state.seed)
         message = "" if done else f"residual {point.residual:.1e} after {state.steps} steps; narrow the prior"
         return replace(state, ensemble=ensemble, finished=True, converged=done, message=message)

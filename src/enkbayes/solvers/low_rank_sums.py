@@ -14,7 +14,6 @@ from typing import Any
 from enkbayes.core.gaussian import Gaussian
 from enkbayes.core.likelihoods import Categorical, Likelihood
 from enkbayes.core.likelihoods.many_classes import (
-    MANY,
     LogitDistribution,
     SoftmaxAverages,
     gaussian_averages,
@@ -27,7 +26,6 @@ from enkbayes.core.quadrature import cholesky
 from enkbayes.engine.arrays import Array, like, namespace, oriented, symmetric
 from enkbayes.engine.rows import Chunk, Sums
 
-ENTRIES = 2**23  # numbers in the logits of all directions, for the rows that are looked at together
 ROWS = 1024  # more rows at a time make products no faster
 
 
@@ -63,7 +61,7 @@ class LowRankPrecision:
         return self.root**2 * (1 - (self.B * self.B) @ self.shrink)
 
     def divergence(self, variances: Array) -> float:
-        """Return KL(law || N(0, I)) = (|mean|^2 + tr cov - P - log det cov) / 2, given the diagonal of cov."""
+        """Return KL(q || N(0, I)) = (|mean|^2 + tr cov - P - log det cov) / 2, given the diagonal of cov."""
         xp = namespace(self.h)
         log_det = -float(xp.sum(xp.log1p(self.h))) - float(xp.sum(xp.log1p(self.beta2)))
         return (float(xp.sum(self.mean**2)) + float(xp.sum(variances)) - log_det - int(self.mean.shape[0])) / 2
@@ -84,16 +82,18 @@ class RowSums:
 
 
 def sums_over_rows(
-    problem: Problem, frame: Frame, law: LowRankPrecision, *, spread: bool = True, products: bool = False
+    problem: Problem, frame: Frame, q: LowRankPrecision, *, spread: bool = True, products: bool = False, many: int = 30
 ) -> RowSums:
-    """Read the data once, at the law or, without `spread`, at its mean; HX costs as much again as all the rest."""
+    """Read the rows once, at q or, without `spread`, at its mean; HX costs as much again as all the rest. From `many`
+    classes on no row has a K x K matrix.
+    """
     linear = problem.linear_logits("a low-rank covariance")
-    xp, K = namespace(law.mean), frame.shape[1]
-    X = law.root[:, None] * law.B
-    variance = law.root**2
-    shrink = law.shrink
-    theta = problem.prior.mean + frame.parameters(law.mean[None, :])[0, :]
-    many = isinstance(problem.likelihood, Categorical) and K >= MANY
+    xp, K = namespace(q.mean), frame.shape[1]
+    X = q.root[:, None] * q.B
+    variance = q.root**2
+    shrink = q.shrink
+    theta = problem.prior.mean + frame.parameters(q.mean[None, :])[0, :]
+    of_many = isinstance(problem.likelihood, Categorical) and many <= K
 
     def contribution(chunk: Chunk) -> Sums:
         features, targets, weights = chunk.features, chunk.targets, chunk.weights
@@ -102,7 +102,7 @@ def sums_over_rows(
         logits = LogitDistribution(
             zbar, frame.right, frame.logit_variances(whitened, variance), frame.logits(whitened, X), shrink
         )
-        if not many:
+        if not of_many:
             return _of_few(problem.likelihood, frame, logits, whitened, targets, weights, spread, products)
         if spread:
             averages = gaussian_averages(logits, targets, own_numbers(features, zbar))
@@ -110,9 +110,9 @@ def sums_over_rows(
             averages = point_averages(zbar, targets)
         return _of_many(frame, averages, logits.columns, whitened, weights, products)
 
-    rows = min(ROWS, max(1, ENTRIES // (K * max(16, X.shape[1]))))
-    loss, slopes, diagonal, XHX, *HX = (like(x, law.mean) for x in problem.rows.sum(contribution, least=rows))
-    return RowSums(float(loss), slopes, diagonal, symmetric(XHX), X, _turned(frame, HX[0], many) if HX else None)
+    rows = min(ROWS, max(1, 2**23 // (K * max(16, X.shape[1]))))  # so that the logits of all directions fit
+    loss, slopes, diagonal, XHX, *HX = (like(x, q.mean) for x in problem.rows.sum(contribution, least=rows))
+    return RowSums(float(loss), slopes, diagonal, symmetric(XHX), X, _turned(frame, HX[0], of_many) if HX else None)
 
 
 def _of_few(
@@ -160,9 +160,9 @@ def _of_many(
     return (*sums, frame.pull_back(whitened, bent if w is None else w[:, :, None] * bent))
 
 
-def _turned(frame: Frame, HX: Array, many: bool) -> Array:
+def _turned(frame: Frame, HX: Array, of_many: bool) -> Array:
     """Return HX (P, r) in the frame."""
-    if not many:
+    if not of_many:
         return HX
     xp = namespace(HX)
     D, K = frame.shape
@@ -203,7 +203,7 @@ def fitted_frame(problem: Problem, theta: Array, rotated: int) -> Frame:
         x = plain.features(features)
         x = x.toarray() if hasattr(x, "toarray") else x
         zbar = xp.reshape(linear.project(features, theta[:, None]), (-1, K))
-        traces, between = _bends(problem.likelihood, zbar, targets, weights, xp.sum(x * x, axis=1))
+        traces, between = _curvatures(problem.likelihood, zbar, targets, weights, xp.sum(x * x, axis=1))
         return x.mT @ (traces[:, None] * x), between
 
     gram, between = (like(x, theta) for x in problem.rows.sum(contribution, least=ROWS))
@@ -213,7 +213,7 @@ def fitted_frame(problem: Problem, theta: Array, rotated: int) -> Frame:
     return Frame(left, Qb, linear.intercept)
 
 
-def _bends(
+def _curvatures(
     likelihood: Likelihood, zbar: Array, targets: Array, weights: Array | None, sizes: Array
 ) -> tuple[Array, Array]:
     """Return tr Lambda_n (n,) and sum_n sizes_n Lambda_n (K, K) at the logits zbar (n, K)."""
