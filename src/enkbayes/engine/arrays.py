@@ -8,6 +8,8 @@ fall-back.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import reduce
+from operator import add
 from typing import Any, TypeAlias
 
 import array_api_compat as compat
@@ -205,13 +207,21 @@ def softplus(z: Array) -> Array:
     return xp.maximum(z, xp.zeros_like(z)) + xp.log1p(xp.exp(-xp.abs(z)))
 
 
-def softmax(z: Array) -> tuple[Array, Array]:
-    """Return softmax and log-sum-exp of z (..., K) over the last axis: (..., K) and (...)."""
+def softmax(z: Array, few: int = 8) -> tuple[Array, Array]:
+    """Return softmax and log-sum-exp of z (..., K) over the last axis: (..., K) and (...).
+
+    Fewer than `few` columns are reduced one by one: numpy takes twice as long to reduce a short last axis.
+    """
     xp = namespace(z)
-    top = xp.max(z, axis=-1, keepdims=True)
-    e = xp.exp(z - top)
-    total = xp.sum(e, axis=-1, keepdims=True)
-    return e / total, (xp.log(total) + top)[..., 0]
+    if z.shape[-1] < few:
+        top = reduce(xp.maximum, (z[..., k] for k in range(z.shape[-1])))
+        e = xp.exp(z - top[..., None])
+        total = reduce(add, (e[..., k] for k in range(z.shape[-1])))
+    else:
+        top = xp.max(z, axis=-1)
+        e = xp.exp(z - top[..., None])
+        total = xp.sum(e, axis=-1)
+    return e / total[..., None], xp.log(total) + top
 
 
 def entropy(p: Array) -> Array:

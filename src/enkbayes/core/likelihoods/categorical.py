@@ -65,7 +65,7 @@ class Categorical(Likelihood):
     def averages(self, logits: Array, targets: Array, *, energy: bool = True) -> Averages:
         """Return loss (n,), slope pbar - t (n, K) and curvature mu[Lambda] (n, K, K) from logits (n, J, K)."""
         p, log_sum = softmax(logits)
-        loss, slope = _loss_and_slope(p, log_sum, namespace(logits).mean(logits, axis=1), targets)
+        loss, slope = _loss_and_slope(p, log_sum, _mean(logits), targets)
         return loss, slope, _mean_curvature(p)
 
     def gaussian_averages(self, mean_logits: Array, V: Array, targets: Array, refine: int = 0) -> Averages:
@@ -89,15 +89,22 @@ class Categorical(Likelihood):
         return xp.where(share > self.negligible, share, xp.zeros_like(share))
 
 
+def _mean(x: Array) -> Array:
+    """Return the mean (n, K) of x (n, Q, K) over Q, as a product: several times faster than a reduction in numpy."""
+    xp = namespace(x)
+    share = xp.full((1, x.shape[1]), 1 / x.shape[1], dtype=x.dtype, device=x.device)
+    return xp.matmul(share, x)[:, 0, :]
+
+
 def _loss_and_slope(p: Array, log_sum: Array, mean_logits: Array, targets: Array) -> tuple[Array, Array]:
     """Return loss (n,) and slope pbar - t (n, K) from probabilities p (n, Q, K) and log-sum-exps (n, Q)."""
     xp = namespace(p)
     t = one_hot(targets, p)
-    return xp.mean(log_sum, axis=1) - xp.sum(mean_logits * t, axis=-1), xp.mean(p, axis=1) - t
+    return xp.mean(log_sum, axis=1) - xp.sum(mean_logits * t, axis=-1), _mean(p) - t
 
 
 def _mean_curvature(p: Array) -> Array:
     """Return mu[Lambda] = diag(pbar) - mean_q p_q p_q' (n, K, K) from probabilities p (n, Q, K)."""
     xp = namespace(p)
     eye = xp.eye(p.shape[-1], dtype=p.dtype, device=p.device)
-    return xp.mean(p, axis=1)[:, :, None] * eye - xp.matmul(p.mT, p) / p.shape[1]
+    return _mean(p)[:, :, None] * eye - xp.matmul(p.mT, p) / p.shape[1]
