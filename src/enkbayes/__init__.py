@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 from enkbayes._version import __version__
 from enkbayes.core.ensemble import AffineEnsemble
 from enkbayes.core.gaussian import Gaussian
-from enkbayes.core.likelihoods import Bernoulli, Categorical, Likelihood, Normal
+from enkbayes.core.likelihoods import Bernoulli, Categorical, Likelihood, Normal, Ordinal
 from enkbayes.core.posterior import Info, Posterior, Uncertainty
 from enkbayes.core.problem import Problem
 
@@ -49,6 +49,7 @@ __all__ = [
     "Likelihood",
     "MeanField",
     "Normal",
+    "Ordinal",
     "Posterior",
     "Problem",
     "State",

@@ -93,6 +93,17 @@ class Likelihood:
             "define it, or use predict_proba and sample_proba"
         )
 
+    @property
+    def parameters(self) -> np.ndarray[Any, Any]:
+        """Unconstrained parameters (p,) of the likelihood that `enkbayes.inference.likelihood_fit` can choose; by
+        default there are none.
+        """
+        return np.zeros(0)
+
+    def with_parameters(self, parameters: np.ndarray[Any, Any]) -> Likelihood:
+        """Return the likelihood with other parameters (p,)."""
+        return self
+
     def encode(self, labels: Any, size: int, classes: Any = None) -> tuple[np.ndarray[Any, Any], Any]:
         """Return targets (size,) as class numbers or real numbers, and the classes (C,) or None, from what a user
         passes.

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from enkbayes.core.likelihoods.base import Averages, Likelihood
 from enkbayes.engine.arrays import Array, namespace
@@ -24,6 +27,15 @@ class Normal(Likelihood):
     def __post_init__(self) -> None:
         if not (math.isfinite(self.variance) and self.variance > 0):
             raise ValueError(f"the noise variance is {self.variance}; expected a positive number")
+
+    @property
+    def parameters(self) -> np.ndarray[Any, Any]:
+        """The logarithm (1,) of the variance."""
+        return np.log([self.variance])
+
+    def with_parameters(self, parameters: np.ndarray[Any, Any]) -> Normal:
+        """Return the likelihood with another variance."""
+        return Normal(math.exp(parameters[0]))
 
     def loss(self, logits: Array, targets: Array) -> Array:
         """Return (z - d)^2 / (2 variance) + log(2 pi variance) / 2 (n, J) for logits (n, J)."""
