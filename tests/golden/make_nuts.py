@@ -104,7 +104,7 @@ def _joint(problem: eb.Problem, theta: np.ndarray, parameters: np.ndarray) -> di
     parameters = parameters.reshape(len(theta), -1)
     proba, thinned = np.zeros((problem.size, problem.likelihood.n_classes)), slice(None, None, 10)
     for one, own in zip(theta[thinned], parameters[thinned], strict=True):
-        logits = problem.model.map.particle_logits(problem.model.features, one[None])
+        logits = problem.model.particle_logits(problem.features, one[None])
         proba += problem.likelihood.with_parameters(own).mean(logits)[:, 0]
     return {
         "mean": theta.mean(axis=0),

@@ -18,7 +18,12 @@ SAMPLERS = {
     "mean field": eb.MeanField(tol=1e-9),
 }
 
-LIKELIHOODS = {"bernoulli": eb.Bernoulli(), "categorical": eb.Categorical(3), "normal": eb.Normal(0.5)}
+LIKELIHOODS = {
+    "bernoulli": eb.Bernoulli(),
+    "categorical": eb.Categorical(3),
+    "normal": eb.Normal(0.5),
+    "ordinal": eb.Ordinal((-0.7, 0.8)),
+}
 
 PAIRS = [
     (sampler, likelihood)
@@ -35,7 +40,7 @@ def raw_data(likelihood, N=40, D=3, seed=0):
     signal = features @ np.linspace(1, -0.5, D) + 0.7 * rng.standard_normal(N)
     if likelihood == "normal":
         return features, signal
-    return features, np.digitize(signal, [-0.5, 0.5] if likelihood == "categorical" else [0.0])
+    return features, np.digitize(signal, [0.0] if likelihood == "bernoulli" else [-0.5, 0.5])
 
 
 def full_prior(likelihood, D=3, seed=1):

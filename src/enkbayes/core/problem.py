@@ -89,7 +89,8 @@ class Problem:
         weights : array-like (N,), optional
             How often each row counts.
         classes : array-like (K,), optional
-            All classes, when the labels may not show every one of them.
+            All classes, when the labels may not show every one of them. Ordered classes keep this order, others are
+            sorted.
         chunk : int, optional
             Rows read at a time; default 4096 (fewer for many classes).
         """
@@ -152,7 +153,7 @@ class Problem:
         reference, outputs = anchor(first), small.likelihood.outputs
 
         def targets(labels: Any) -> Array:
-            return _targets(labels, len(labels), small.likelihood, known, reference)[0]
+            return _targets(labels, len(labels), small.likelihood, small.classes, reference)[0]
 
         width = int(first.shape[1])
         rows = StreamedRows(source, size, width, reference, targets, _chunk(chunk, outputs))
@@ -458,7 +459,7 @@ def _survey(source: Iterable[Any], likelihood: Likelihood | None, classes: Any) 
     size, first = survey(source, check)
     if not _has_classes(likelihood):
         return size, None, first, seen[0]
-    known = np.unique(np.asarray(_sorted(found) if classes is None else classes))
+    known = np.asarray(_sorted(found)) if classes is None else to_numpy(classes)  # in the order of the caller
     if len(known) < 2:
         raise ValueError(f"labels contain a single class, {known[0]}; expected two or more, or classes=[...] with all")
     return size, known, first, seen[0]

@@ -15,6 +15,7 @@ from enkbayes.inference.evidence import (
 )
 from enkbayes.inference.held_out import Calibration
 from enkbayes.inference.leave_one_out import leave_one_out_losses, leave_one_out_proba
+from enkbayes.inference.likelihood_fit import fit_likelihood
 from enkbayes.inference.polishing import polish
 from enkbayes.inference.priors import weight_prior
 from enkbayes.inference.propagation import Propagation, propagate
@@ -33,6 +34,7 @@ __all__ = [
     "assess",
     "calibrate",
     "elbo",
+    "fit_likelihood",
     "importance_sampling",
     "leave_one_out_losses",
     "leave_one_out_proba",

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from enkbayes.core.ensemble import AffineEnsemble
-from enkbayes.core.likelihoods import Bernoulli, Categorical, Normal
+from enkbayes.core.likelihoods import Bernoulli, Categorical, Normal, Ordinal
 from enkbayes.core.likelihoods.probit import ProbitBernoulli, ProbitCategorical
 from enkbayes.core.linear_logits import LinearLogits
 from enkbayes.core.low_rank import Complement, Frame
@@ -28,6 +28,7 @@ TYPES: dict[str, type] = {
     "Bernoulli": Bernoulli,
     "Categorical": Categorical,
     "Normal": Normal,
+    "Ordinal": Ordinal,
     "ProbitBernoulli": ProbitBernoulli,
     "ProbitCategorical": ProbitCategorical,
     **{kind.__name__: kind for kind in BY_NAME.values()},  # the samplers

@@ -95,9 +95,7 @@ class Likelihood:
 
     @property
     def parameters(self) -> np.ndarray[Any, Any]:
-        """Unconstrained parameters (p,) of the likelihood that `enkbayes.inference.likelihood_fit` can choose; by
-        default there are none.
-        """
+        """Unconstrained parameters (p,) of the likelihood that `fit_likelihood` chooses; by default there are none."""
         return np.zeros(0)
 
     def with_parameters(self, parameters: np.ndarray[Any, Any]) -> Likelihood:

@@ -31,10 +31,11 @@ class Ordinal(Likelihood):
 
     Only z depends on the features. The cutpoints are parameters of this class, and a posterior is conditional on them:
     cutpoints that are sampled as well must stay in order, which no Gaussian ensemble guarantees. `from_labels` takes
-    them from the class frequencies, which is exact where no feature matters; `enkbayes.inference.likelihood_fit` then
-    finds the distances between them that maximise the evidence lower bound. Their common location is the model's
-    intercept, which has a posterior as all weights have, so the problem needs one. What this leaves out is the
-    uncertainty of the K - 2 distances, of order N^(-1/2).
+    them from the class frequencies, which is exact where no feature matters; `fit_likelihood` then finds the distances
+    between them that maximise the evidence lower bound. Their common location is the model's intercept, which has a
+    posterior as all weights have, so the problem needs one. What this leaves out is the uncertainty of the K - 2
+    distances, of order N^(-1/2). Against NUTS that samples them as well, on 442 rows with five classes, standard
+    deviations are at most 3.5 % too small, and no mean is off by more than .01 of them (tests/golden).
 
     Parameters
     ----------
