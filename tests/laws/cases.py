@@ -3,6 +3,7 @@
 import numpy as np
 
 import enkbayes as eb
+from laws.own_likelihood import Poisson
 
 SAMPLERS = {
     "tamed homotopy": eb.TamedHomotopy(ds=0.01),
@@ -25,6 +26,9 @@ LIKELIHOODS = {
     "ordinal": eb.Ordinal((-0.7, 0.8)),
 }
 
+ALL = LIKELIHOODS | {"poisson": Poisson()}
+"""The likelihoods of the package, and one from outside."""
+
 PAIRS = [
     (sampler, likelihood)
     for sampler in SAMPLERS
@@ -34,18 +38,20 @@ PAIRS = [
 
 
 def raw_data(likelihood, N=40, D=3, seed=0):
-    """Features (N, D) and labels for a likelihood: classes, or real numbers."""
+    """Features (N, D) and labels for a likelihood: classes, real numbers or counts."""
     rng = np.random.default_rng(seed)
     features = rng.standard_normal((N, D))
     signal = features @ np.linspace(1, -0.5, D) + 0.7 * rng.standard_normal(N)
     if likelihood == "normal":
         return features, signal
+    if likelihood == "poisson":
+        return features, rng.poisson(np.exp(signal / 2))
     return features, np.digitize(signal, [0.0] if likelihood == "bernoulli" else [-0.5, 0.5])
 
 
 def full_prior(likelihood, D=3, seed=1):
     """A Gaussian with a mean and a full covariance."""
-    P = D * (LIKELIHOODS[likelihood].outputs or 1)
+    P = D * (ALL[likelihood].outputs or 1)
     rng = np.random.default_rng(seed)
     root = 0.4 * rng.standard_normal((P, P)) + np.eye(P)
     return eb.Gaussian(0.3 * rng.standard_normal(P), root @ root.T)
@@ -53,7 +59,7 @@ def full_prior(likelihood, D=3, seed=1):
 
 def make(likelihood, features, labels, prior, **options):
     """A problem of this likelihood."""
-    return eb.Problem.create(features, labels, prior, likelihood=LIKELIHOODS[likelihood], **options)
+    return eb.Problem.create(features, labels, prior, likelihood=ALL[likelihood], **options)
 
 
 def final(problem, sampler, **options):

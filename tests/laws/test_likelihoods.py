@@ -7,9 +7,9 @@ import enkbayes as eb
 from enkbayes.core.expectations import Expectation, at_mean, closure, empirical
 from enkbayes.core.likelihoods.base import Likelihood, pull_back
 from enkbayes.core.linear_logits import BasisLogits
-from laws.cases import LIKELIHOODS, make, raw_data
+from laws.cases import ALL, make, raw_data
 
-likelihoods = pytest.mark.parametrize("name", LIKELIHOODS)
+likelihoods = pytest.mark.parametrize("name", ALL)
 expectations = pytest.mark.parametrize("expectation", [empirical, closure, Expectation(0.3), at_mean], ids=repr)
 
 
@@ -18,14 +18,14 @@ def some_logits(likelihood, n=8, J=5, scale=2.0, seed=0):
     rng = np.random.default_rng(seed)
     shape = (n, J) if likelihood.outputs is None else (n, J, likelihood.outputs)
     classes = likelihood.n_classes
-    labels = rng.standard_normal(n) if classes is None else np.arange(n) % classes
+    labels = np.arange(n) % (classes or 4)
     encoded, _ = likelihood.encode(labels, n, None if classes is None else np.arange(classes))
     return scale * rng.standard_normal(shape), likelihood.targets(encoded, np.zeros(0))
 
 
 @likelihoods
 def test_slope_and_curvature_are_derivatives_of_the_loss(name):
-    likelihood, h = LIKELIHOODS[name], 1e-5
+    likelihood, h = ALL[name], 1e-5
     logits, targets = some_logits(likelihood)
     slope, curvature = likelihood.slope(logits, targets), likelihood.curvature(logits, targets)
     if likelihood.outputs is None:
@@ -45,7 +45,7 @@ def test_slope_and_curvature_are_derivatives_of_the_loss(name):
 
 @likelihoods
 def test_losses_are_logarithms_of_predicted_probabilities(name):
-    likelihood = LIKELIHOODS[name]
+    likelihood = ALL[name]
     if likelihood.n_classes is None:
         pytest.skip("its targets are not classes")
     logits, targets = some_logits(likelihood)
@@ -59,7 +59,7 @@ def test_losses_are_logarithms_of_predicted_probabilities(name):
 @likelihoods
 def test_faster_ways_give_what_the_base_class_derives(name):
     """A likelihood may override what its terms imply, never change it."""
-    likelihood = LIKELIHOODS[name]
+    likelihood = ALL[name]
     logits, targets = some_logits(likelihood, J=40)
     derived = Likelihood.averages(likelihood, logits, targets)
     for own, other in zip(likelihood.averages(logits.copy(), targets), derived, strict=True):

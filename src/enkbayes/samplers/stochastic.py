@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from enkbayes.core.ensemble import AffineEnsemble
-from enkbayes.core.moments import Moments
+from enkbayes.core.moments import Diverged, Moments
 from enkbayes.core.problem import Problem
-from enkbayes.engine.arrays import Array, like, namespace
+from enkbayes.engine.arrays import Array, all_finite, like, namespace
 from enkbayes.samplers.checks import check_count, check_positive
 from enkbayes.samplers.state import State
 
@@ -86,7 +86,12 @@ def noisy_step(
         coordinates
         - ds / 2 * (_tamed(likelihood, likelihood.S @ points.mT, ds) + _tamed(prior, prior.S @ points.mT, ds)).mT
     )
-    return ensemble.move(coordinates + math.sqrt(ds / J) * (noise @ points))
+    if not all_finite(coordinates):
+        raise Diverged("the moments of the ensemble are not finite")
+    try:
+        return ensemble.move(coordinates + math.sqrt(ds / J) * (noise @ points))
+    except ValueError:  # so far away that the particles are equal but for round-off
+        raise Diverged("the particles have lost their spread") from None
 
 
 def _tamed(moments: Moments, x: Array, ds: float) -> Array:
