@@ -188,6 +188,8 @@ def main() -> None:
                     run_task(task, seed, methods, again=options.again)
     if not options.no_page:
         result = collected()
+        if not result["tasks"]:
+            raise SystemExit("no task has figures of all methods and seeds yet; results and page are not written")
         (RESULTS / "usefulness.json").write_text(json.dumps(result, indent=1) + "\n")
         write_page(result, RESULTS)
 
