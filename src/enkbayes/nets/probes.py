@@ -13,6 +13,7 @@ is the mutual information of the class and the layer at which it is read.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Self
@@ -107,6 +108,12 @@ class Probes:
 def _laplace_posterior(problem: Problem) -> Posterior:
     """Return the Laplace approximation; its predictions depend on the mode and the curvature there, not on draws."""
     found = map_estimate(problem, tol=1e-3)
+    if not found.converged:
+        from sklearn.exceptions import ConvergenceWarning
+
+        warnings.warn(
+            f"the MAP estimate of a probe did not converge: {found.message}", ConvergenceWarning, stacklevel=3
+        )
     info = Info("Laplace", found.steps, found.converged, found.residual, found.message, 0.0, math.nan, math.nan)
     ensemble = laplace_ensemble(problem, found.theta, 2, 0)
     return Posterior(ensemble, problem.likelihood, problem.linear, problem.classes, True, info)
