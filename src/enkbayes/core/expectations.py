@@ -40,12 +40,15 @@ class Expectation:
     energy: bool = True
     at_mean: bool = False
 
-    def columns(self, ensemble: Any) -> int:
-        """Return how many logits a row has, for one output, in the averages over an ensemble or a Gaussian."""
+    def columns(self, ensemble: Any, outputs: int | None) -> int:
+        """Return how many logits a row has, for one output, in the averages over an ensemble or a Gaussian: those of
+        the particles, of the basis, and of the quadrature points of several outputs.
+        """
         if self.at_mean:
             return 1
         particles = 0 if self.gaussian == 1.0 else int(ensemble.points.shape[0])
-        return max(particles, int(ensemble.rank) if self.gaussian else 1)
+        quadrature = 0 if outputs is None else 256 * 4**self.refine
+        return max(particles, max(int(ensemble.rank), quadrature) if self.gaussian else 1)
 
     def averages(
         self, likelihood: Likelihood, logits: EnsembleLogits, targets: Array, weights: Array | None

@@ -74,7 +74,7 @@ class LinearLogits:
         basis.
         """
         seen = ensemble.to(rows.reference)
-        columns = expectation.columns(ensemble)
+        columns = expectation.columns(ensemble, self.outputs)
 
         def contribution(chunk: Chunk) -> Sums:
             def averages(block: Chunk) -> Averages:
@@ -98,9 +98,10 @@ class LinearLogits:
 
     def loss(self, rows: Rows, theta: Array, likelihood: Likelihood) -> Array:
         """Return Psi (J,) of the particles theta (J, P)."""
+        seen = like(theta, rows.reference)
 
         def contribution(chunk: Chunk) -> Sums:
-            loss = likelihood.loss(self.particle_logits(chunk.features, theta), chunk.targets)
+            loss = likelihood.loss(self.particle_logits(chunk.features, seen), chunk.targets)
             return (namespace(loss).sum(weighted(loss, chunk.weights), axis=0),)
 
         (loss,) = rows.sum(contribution)
@@ -108,9 +109,10 @@ class LinearLogits:
 
     def loss_and_gradient(self, rows: Rows, theta: Array, likelihood: Likelihood) -> tuple[Array, Array]:
         """Return Psi (J,) and its gradient (J, P) at the particles theta (J, P), in one pass over the rows."""
+        seen = like(theta, rows.reference)
 
         def contribution(chunk: Chunk) -> Sums:
-            logits = self.particle_logits(chunk.features, theta)
+            logits = self.particle_logits(chunk.features, seen)
             slope = weighted(likelihood.slope(logits, chunk.targets), chunk.weights)
             loss = weighted(likelihood.loss(logits, chunk.targets), chunk.weights)
             return namespace(loss).sum(loss, axis=0), self.pull_back(chunk.features, slope)
