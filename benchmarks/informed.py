@@ -33,7 +33,8 @@ from sklearn.preprocessing import scale
 import enkbayes as eb
 from enkbayes.core.ensemble import AffineEnsemble
 from enkbayes.inference.advice import Spectrum
-from enkbayes.solvers.map_estimate import map_estimate, whitened_moments
+from enkbayes.solvers.laplace import laplace
+from enkbayes.solvers.map_estimate import map_estimate
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
@@ -64,13 +65,6 @@ def random_layer(width: int, classes: int, seed: int = 0):
     return train, y_train, test
 
 
-def laplace(problem):
-    """Return the Laplace approximation as an ensemble of full rank."""
-    theta = map_estimate(problem).theta
-    w, U = whitened_moments(problem, theta).spectrum
-    return AffineEnsemble(theta, problem.prior.unwhiten((U / np.sqrt(w)).T).T, np.zeros((2, problem.dim)))
-
-
 def errors(problem, test, sizes, ranks):
     """Return the error of every method, for each number of particles or rank."""
     full = eb.run(problem, eb.MeanField(), particles=problem.dim + 2)
@@ -92,7 +86,7 @@ def errors(problem, test, sizes, ranks):
             "rank J - 1": median(structured(J - 1)),
         }
         print("  J", J, {name: round(value, 5) for name, value in rows[J].items()}, flush=True)
-    mean_logits, V = problem.model.gaussian_logits(test, laplace(problem))
+    mean_logits, V = problem.model.gaussian_logits(test, laplace(problem, map_estimate(problem).theta))
     result = {
         "parameters": problem.dim,
         "informed directions": Spectrum.of(problem).informed,

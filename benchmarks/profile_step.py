@@ -1,13 +1,15 @@
-"""What each change bought: the fit of the image scale (N 10,000, D 256, J 600) with one of them taken away at a time.
+"""Measure the effect of each optimisation: the time of a fit and of a step with one of them switched off at a time.
 
-    python benchmarks/profile_step.py        # writes benchmarks/results/profile.json
+    python benchmarks/profile_step.py [--repetitions 7]        # writes benchmarks/results/profile.json
 
-Variants take turns in one run with one BLAS thread; the ratio to the whole is that of the medians. The same for single
-steps with two threads, at three sizes. And where the time of a fit goes, by function, from cProfile.
+The fit has N 10,000, D 256 and J 600 and runs on one BLAS thread. The single steps have three sizes and run on two
+threads. Variants alternate, and each figure is a ratio of medians to the variant with all optimisations. The script
+also writes the share of each function in the time of a fit, from cProfile.
 """
 
 from __future__ import annotations
 
+import argparse
 import contextvars
 import cProfile
 import json
@@ -16,8 +18,8 @@ import pstats
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import replace
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,178 +27,89 @@ from unittest.mock import patch
 
 import numpy as np
 import scipy.special
-from enkbayes.core.row_logits import RowLogits
 from sides import PRIOR, logistic, network, seconds, side_by_side, white
 from threadpoolctl import threadpool_limits
 
 import enkbayes as eb
-from enkbayes.core import expectations, logits, row_logits
-from enkbayes.core.expectations import Expectation
 from enkbayes.core.likelihoods import bernoulli
 from enkbayes.core.linear_logits import LinearLogits
-from enkbayes.core.moments import Moments
+from enkbayes.core.moments import Diverged, Moments
+from enkbayes.core.quadrature import gauss_logit
 from enkbayes.engine import threads
-from enkbayes.samplers import equilibrium
-from enkbayes.samplers.equilibrium import Equilibrium
-from enkbayes.solvers import newton, relaxation
+from enkbayes.engine.rows import Chunk
+from enkbayes.samplers.equilibrium import frozen_flow
+from enkbayes.solvers import roots, step_control
+from enkbayes.solvers.newton import NewtonSearch
+from enkbayes.solvers.step_control import Stage, StepControl, Track, evaluate
 
 RESULTS = Path(__file__).parent / "results" / "profile.json"
-REPETITIONS = 7
+BASELINE = "all optimisations"
+SIZES = ((10_000, 256, 600), (4_000, 512, 1_200), (200_000, 20, 100))
+
+Patch = Callable[[], AbstractContextManager[Any]]
 
 
-@contextmanager
-def everything() -> Iterator[None]:
-    yield
+@dataclass(frozen=True)
+class Variant:
+    """Changes that switch an optimisation off: fields of the controller, the sampler and the row source, and patches
+    where a function has no such argument.
+    """
+
+    control: dict[str, Any] = field(default_factory=dict)
+    sampler: dict[str, Any] = field(default_factory=dict)
+    rows: dict[str, Any] = field(default_factory=dict)
+    patches: tuple[Patch, ...] = ()
+
+    def problem(self, problem: eb.Problem) -> eb.Problem:
+        """Return the problem with the changed row source."""
+        return replace(problem, rows=replace(problem.rows, **self.rows)) if self.rows else problem
+
+    def fit(self, problem: eb.Problem) -> eb.Posterior:
+        """Run the sampler on a problem of this variant."""
+        return eb.run(problem, Controlled(tol=1e-3, changes=self.control, **self.sampler), particles=600)
+
+    @contextmanager
+    def patched(self) -> Iterator[None]:
+        """Apply the patches."""
+        with ExitStack() as stack:
+            for each in self.patches:
+                stack.enter_context(each())
+            yield
 
 
-@contextmanager
-def no_newton() -> Iterator[None]:
-    """Start the relaxation from the prior ensemble."""
+@dataclass(frozen=True)
+class Controlled(eb.Equilibrium):
+    """Equilibrium whose controller has other constants."""
 
-    def settle(self: Equilibrium, problem: Any, state: Any, point: Any) -> Any:
-        return self._settle(problem, state, newton.Start(point.ensemble), single=point.single)
+    changes: dict[str, Any] = field(default_factory=dict)
 
-    with patch.object(Equilibrium, "_approach", settle):
-        yield
-
-
-@contextmanager
-def newtons_length() -> Iterator[None]:
-    """Take Newton's steps as long as they are."""
-    with patch.object(newton, "FAR", np.inf):
-        yield
+    def _control(self, problem: Any, ensemble: Any) -> StepControl:
+        return replace(super()._control(problem, ensemble), **self.changes)
 
 
-@contextmanager
-def from_laplace() -> Iterator[None]:
-    """Go on from the Laplace approximation itself, nearer to the maximum."""
-
-    def start(problem: Any, point: Any) -> newton.Start:
-        return newton.Start(newton.laplace(point))
-
-    with patch.object(newton, "start", start), patch.object(newton, "NEAR", 0.3):
-        yield
+def no_pairs(*_: Any) -> Any:
+    """Replace `few_pairs`: without pairs the run continues from the Laplace approximation."""
+    raise Diverged
 
 
-@contextmanager
-def no_history() -> Iterator[None]:
-    """Begin every kind of averages without the history of the one before."""
-    with patch.object(equilibrium, "KIN", 0.0):
-        yield
-
-
-@contextmanager
-def cast_every_time() -> Iterator[None]:
-    with patch.object(LinearLogits, "_in_single", property(lambda self: self)):
-        yield
-
-
-@contextmanager
-def double() -> Iterator[None]:
-    with patch.object(relaxation, "LARGE", np.inf):
-        yield
-
-
-@contextmanager
-def in_the_basis() -> Iterator[None]:
-    """Take the logits of the basis first, and the particles' from them."""
-
-    def moments(self: LinearLogits, ensemble: Any, likelihood: Any, *rest: Any, single: bool = False) -> Moments:
-        return self._in_basis(ensemble, likelihood, *rest)
-
-    with patch.object(LinearLogits, "moments", moments):
-        yield
-
-
-@contextmanager
-def expit() -> Iterator[None]:
+def expit_averages(z: Any) -> Any:
     """Average scipy's expit and y (1 - y)."""
-
-    def averages(z: Any) -> Any:
-        y = scipy.special.expit(z)
-        return y.mean(axis=1), (y * (1 - y)).mean(axis=1)
-
-    with patch.object(bernoulli, "logistic_averages", averages):
-        yield
+    y = scipy.special.expit(z)
+    return y.mean(axis=1), (y * (1 - y)).mean(axis=1)
 
 
-@contextmanager
-def spectra() -> Iterator[None]:
-    """Take residual, determinant and smallest eigenvalue from eigendecompositions."""
-
-    def residual(self: Moments) -> float:
-        w, _ = self.spectrum
-        return float(np.sqrt((np.sum(self.g**2) + np.sum((1 - w) ** 2) / 2) / len(self.g)))
-
-    def log_det(prior: Moments) -> float:
-        return float(np.sum(np.log(prior.spectrum[0])))
-
-    with patch.object(Moments, "residual", property(residual)), patch.object(relaxation, "_log_det", log_det):
-        yield
+def residual_from_spectrum(moments: Moments) -> float:
+    w, _ = moments.spectrum
+    return float(np.sqrt((np.sum(moments.g**2) + np.sum((1 - w) ** 2) / 2) / len(moments.g)))
 
 
-@contextmanager
-def roots_of_spectra() -> Iterator[None]:
-    """Take the root of every step from an eigendecomposition."""
-    with patch.object(Moments, "near_root", None):
-        yield
-
-
-@contextmanager
-def particle_by_particle() -> Iterator[None]:
-    """Take the logits of mean + x and mean - x by a product each."""
-    with patch.object(row_logits, "WIDE", np.inf):
-        yield
-
-
-@contextmanager
-def mixture() -> Iterator[None]:
-    """Take Gaussian expectations by the scale mixture, however narrow the logits."""
-    with patch.object(expectations, "NARROW", -1.0):
-        yield
-
-
-VARIANTS: dict[str, Callable[[], Any]] = {
-    "everything": everything,
-    "without Newton's start": no_newton,
-    "Newton's steps at their own length": newtons_length,
-    "without the steps of few particles": from_laplace,
-    "histories, and Gaussian averages, from anew": no_history,
-    "without float32": double,
-    "features cast in every step": cast_every_time,
-    "logits of the basis, in float64": in_the_basis,
-    "scipy's expit": expit,
-    "eigendecompositions for residual and determinant": spectra,
-    "eigendecompositions for all roots": roots_of_spectra,
-    "scale mixture for narrow logits": mixture,
-    "a product for each particle of a pair": particle_by_particle,
-}
-
-
-@contextmanager
-def threads_of_blas() -> Iterator[None]:
-    """Leave the small products between the passes over data to BLAS's own threads, which then stand in the way."""
-    with patch.object(threads, "NARROW", 0), patch.object(threads, "BLOCK", 10**9):
-        yield
-
-
-@contextmanager
-def fresh_memory() -> Iterator[None]:
-    """Take new memory for the logits of every few rows."""
-    with patch.object(RowLogits, "_shaped", lambda *_: None):
-        yield
-
-
-@contextmanager
-def short_strips() -> Iterator[None]:
-    """Read narrow features 4,096 rows at a time."""
-    with patch.object(logits, "STRIP", 0):
-        yield
+def log_det_from_spectrum(prior: Moments) -> float:
+    return float(np.sum(np.log(prior.spectrum[0])))
 
 
 @contextmanager
 def idle_caller() -> Iterator[None]:
-    """Let two other threads work while the caller waits for them."""
+    """Let two other threads work while the calling thread waits for them."""
 
     def together(function: Any, items: Any, workers: int) -> list[Any]:
         contexts = [contextvars.copy_context() for _ in items]
@@ -206,65 +119,130 @@ def idle_caller() -> Iterator[None]:
         yield
 
 
-STEPS: dict[str, Callable[[], Any]] = {
-    "everything": everything,
-    "eigendecompositions for all roots": roots_of_spectra,
-    "small products by BLAS's own threads": threads_of_blas,
-    "fresh memory for logits": fresh_memory,
-    "4,096 rows at a time": short_strips,
-    "the caller only waits": idle_caller,
-    "a product for each particle of a pair": particle_by_particle,
+PAIRS = partial(patch.object, Chunk, "mirrors", False)
+ROOTS = partial(patch.object, roots, "inverse_root_near_identity", lambda *_: None)
+
+FITS = {
+    BASELINE: Variant(),
+    "no Newton start": Variant(control={"search": None}),
+    "no line search in Newton steps": Variant(control={"search": NewtonSearch(far=np.inf)}),
+    "no steps with few particles": Variant(
+        control={"search": NewtonSearch(near=0.3)},
+        patches=(partial(patch.object, step_control, "few_pairs", no_pairs),),
+    ),
+    "no shared history": Variant(control={"kin": 0.0}),
+    "float64 only": Variant(sampler={"float32": False}),
+    "float32 conversion in every step": Variant(rows={"held": 0}),
+    "sums in the basis, float64": Variant(
+        sampler={"float32": False},
+        patches=(partial(patch.object, LinearLogits, "moments", LinearLogits.moments_in_basis),),
+    ),
+    "scipy's expit": Variant(patches=(partial(patch.object, bernoulli, "logistic_averages", expit_averages),)),
+    "eigendecompositions for residual and determinant": Variant(
+        patches=(
+            partial(patch.object, Moments, "residual", property(residual_from_spectrum)),
+            partial(patch.object, step_control, "_log_det", log_det_from_spectrum),
+        )
+    ),
+    "eigendecompositions for all roots": Variant(patches=(ROOTS,)),
+    "scale mixture for logits of small variance": Variant(
+        patches=(partial(patch.object, bernoulli, "averaged_logit", gauss_logit),)
+    ),
+    "one product per particle instead of per pair": Variant(patches=(PAIRS,)),
+}
+
+STEPS = {
+    BASELINE: Variant(),
+    "eigendecompositions for all roots": Variant(patches=(ROOTS,)),
+    "small products on BLAS threads": Variant(
+        patches=(partial(patch.object, threads, "NARROW", 0), partial(patch.object, threads, "BLOCK", 10**9))
+    ),
+    "fresh memory for logits": Variant(patches=(partial(patch.object, Chunk, "_shared", lambda *_: None),)),
+    "chunks of 4,096 rows": Variant(rows={"strip": 0}),
+    "calling thread idle": Variant(patches=(idle_caller,)),
+    "one product per particle instead of per pair": Variant(patches=(PAIRS,)),
 }
 
 
-def of_steps() -> dict[str, dict[str, float]]:
-    """Return the time of a float32 step without each of the changes, relative to that with all."""
+def fit_times(problem: eb.Problem, repetitions: int) -> dict[str, dict[str, float]]:
+    """Return the time of a fit for every variant, relative to the baseline, with seconds and steps."""
+    times: dict[str, list[float]] = {name: [] for name in FITS}
+    steps: dict[str, int] = {}
+    problems = {name: variant.problem(problem) for name, variant in FITS.items()}
+    for _ in range(repetitions):
+        for name, variant in FITS.items():
+            with variant.patched():
+                started = time.perf_counter()
+                posterior = variant.fit(problems[name])
+                times[name].append(time.perf_counter() - started)
+            steps[name] = posterior.info.steps
+    medians = {name: float(np.median(values)) for name, values in times.items()}
+    return {
+        name: {"ratio": median / medians[BASELINE], "seconds": median, "steps": steps[name]}
+        for name, median in medians.items()
+    }
+
+
+def step_times(repetitions: int) -> dict[str, dict[str, float]]:
+    """Return the time of a float32 step for every size and variant, relative to the baseline."""
     found = {}
-    for N, D, J in ((10_000, 256, 600), (4_000, 512, 1_200), (200_000, 20, 100)):
+    for N, D, J in SIZES:
         features = white(N, D)
         problem = eb.Problem.create(features, logistic(features, 0), PRIOR)
-        settled = eb.run(problem, eb.Equilibrium(tol=1e-3), particles=J).ensemble
-        wide = replace(settled, basis=1.3 * settled.basis)
-        own = Expectation(energy=False)
-        point = relaxation.evaluate(problem, wide, own, single=True)
-
-        def step(number: int, variant: Any, problem=problem, point=point, own=own) -> float:
-            with variant():
-                return seconds(lambda: relaxation.try_step(problem, point, own, descend=False), number)
-
-        times = side_by_side({name: partial(step, variant=variant) for name, variant in STEPS.items()}, REPETITIONS)
-        whole = times["everything"]["seconds"]
-        found[f"N {N:,}, D {D}, J {J}"] = {name: side["seconds"] / whole for name, side in times.items()}
+        ensemble = eb.run(problem, eb.Equilibrium(tol=1e-3), particles=J).ensemble
+        wide = replace(ensemble, basis=1.3 * ensemble.basis)  # away from the equilibrium, so it must move
+        works = {name: partial(timed_step, variant, problem, wide) for name, variant in STEPS.items()}
+        times = side_by_side({name: work() for name, work in works.items()}, repetitions)
+        baseline = times[BASELINE]["seconds"]
+        found[f"N {N:,}, D {D}, J {J}"] = {name: side["seconds"] / baseline for name, side in times.items()}
         print(found, flush=True)
     return found
 
 
-def main() -> None:
-    features = network(10_000, 256)
-    problem = eb.Problem.create(features, logistic(features, 0), PRIOR)
-    times: dict[str, list[float]] = {name: [] for name in VARIANTS}
-    steps: dict[str, int] = {}
-    with threadpool_limits(1):
-        for _ in range(REPETITIONS):
-            for name, variant in VARIANTS.items():
-                with variant():
-                    started = time.perf_counter()
-                    posterior = eb.run(problem, eb.Equilibrium(tol=1e-3), particles=600)
-                    times[name].append(time.perf_counter() - started)
-                    steps[name] = posterior.info.steps
-        profile = cProfile.Profile()
-        profile.runcall(eb.run, problem, eb.Equilibrium(tol=1e-3), particles=600)
-    medians = {name: float(np.median(values)) for name, values in times.items()}
-    whole = medians["everything"]
-    table = {name: {"ratio": m / whole, "seconds": m, "steps": steps[name]} for name, m in medians.items()}
-    for name, row in table.items():
-        print(f"{name:50s} {row['ratio']:6.2f} {row['steps']:4d} steps")
+def timed_step(variant: Variant, problem: eb.Problem, ensemble: eb.AffineEnsemble) -> Callable[[int], float]:
+    """Return a function from the number of threads to the seconds of one float32 step."""
+    source = variant.problem(problem).coarse
+    own = Stage(0.0, descend=False)
+    control = StepControl(frozen_flow, (own,), tol=1e-9, max_steps=100)
+    track = Track(evaluate(source, ensemble, own.expectation), start=ensemble)
+
+    def step() -> None:
+        with source.resources():
+            moments, tau = control.propose(track)
+            control.judge(source, track, moments, *frozen_flow(moments, tau, control.share))
+
+    def timed(number: int) -> float:
+        with variant.patched():
+            return seconds(step, number)
+
+    return timed
+
+
+def shares(problem: eb.Problem) -> dict[str, float]:
+    """Return the functions that take most of the time of a fit, and their shares."""
+    profile = cProfile.Profile()
+    profile.runcall(FITS[BASELINE].fit, problem)
     stats: Any = pstats.Stats(profile)
     own = sorted(((v[2], f"{Path(k[0]).name}:{k[2]}") for k, v in stats.stats.items()), reverse=True)[:12]
-    shares = {name: seconds / stats.total_tt for seconds, name in own}
+    return {name: spent / stats.total_tt for spent, name in own}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repetitions", type=int, default=7)
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    options = parser.parse_args()
+    features = network(10_000, 256)
+    problem = eb.Problem.create(features, logistic(features, 0), PRIOR)
+    with threadpool_limits(1):
+        fits = fit_times(problem, options.repetitions)
+        spent = shares(problem)
+    for name, row in fits.items():
+        print(f"{name:50s} {row['ratio']:6.2f} {row['steps']:4d} steps")
     environment = {"python": platform.python_version(), "numpy": np.__version__, "threads": 1}
-    result = {"environment": environment, "variants": table, "steps": of_steps(), "shares of a fit": shares}
-    RESULTS.write_text(json.dumps(result, indent=1) + "\n")
+    steps = step_times(options.repetitions)
+    result = {"environment": environment, "variants": fits, "steps": steps, "shares of a fit": spent}
+    options.out.write_text(json.dumps(result, indent=1) + "\n")
 
 
 if __name__ == "__main__":

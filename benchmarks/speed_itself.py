@@ -58,8 +58,8 @@ def one_step(repetitions: int) -> list[dict[str, Any]]:
 
 def _products(problem, ensemble, dtype, *, keep: bool) -> Callable[[], None]:
     """Return the matrix products of one step: logits (half of them, where pairs mean +- x need no more), curvature,
-    and the small ones of the basis. With `keep` the logits of all strips go into the same memory, which then is no part
-    of their time.
+    and the small products of the basis. With `keep` the logits of all chunks go into the same memory, so that the time
+    does not include fresh pages.
     """
     features = np.ascontiguousarray(problem.features, dtype=dtype)
     basis, points = ensemble.basis, ensemble.points
@@ -81,7 +81,7 @@ def _products(problem, ensemble, dtype, *, keep: bool) -> Callable[[], None]:
         rough_points @ rough.T  # particles
         (basis * 2.0) @ H  # the root of the step
         basis @ H  # the new basis
-        H @ H  # the step, as seen from there
+        H @ H  # the step in the coordinates of its end point
 
     return work
 

@@ -33,9 +33,9 @@ def page() -> str:
         peers=peers,
         bars=[row for row in rows if row not in harder],
         harder=harder,
-        variants={name: row for name, row in profile["variants"].items() if name != "everything"},
+        variants={name: row for name, row in profile["variants"].items() if name != "all optimisations"},
         steps={
-            size: {name: ratio for name, ratio in row.items() if name != "everything"}
+            size: {name: ratio for name, ratio in row.items() if name != "all optimisations"}
             for size, row in profile["steps"].items()
         },
         shares=profile["shares of a fit"],

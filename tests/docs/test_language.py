@@ -39,17 +39,11 @@ ALLOWED = (
 """Legitimate uses, removed from a text before it is checked."""
 
 TO_DO = (
-    "benchmarks/profile_step.py",
-    "benchmarks/speed_itself.py",
     "docs/design.md",
-    "docs/speed.md",
     "src/enkbayes/core",
     "src/enkbayes/engine",
-    "src/enkbayes/estimators",
-    "src/enkbayes/inference",
     "src/enkbayes/samplers",
     "src/enkbayes/solvers",
-    "src/enkbayes/storage",
 )
 """Where the files begin that the restructuring has not reached yet. The list only ever gets shorter."""
 
