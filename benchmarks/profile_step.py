@@ -158,7 +158,7 @@ STEPS = {
         patches=(partial(patch.object, threads, "NARROW", 0), partial(patch.object, threads, "BLOCK", 10**9))
     ),
     "fresh memory for logits": Variant(patches=(partial(patch.object, Chunk, "_shared", lambda *_: None),)),
-    "chunks of 4,096 rows": Variant(rows={"strip": 0}),
+    "chunks of 4,096 rows": Variant(rows={"entries": 0}),
     "calling thread idle": Variant(patches=(idle_caller,)),
     "one product per particle instead of per pair": Variant(patches=(PAIRS,)),
 }

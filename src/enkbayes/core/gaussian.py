@@ -1,4 +1,4 @@
-"""The Gaussian N(mean, cov): the prior, the initial law of an ensemble, and the shape of the mean-field limit."""
+"""The Gaussian N(mean, cov): the prior, the distribution of initial ensembles, and the form of the mean-field limit."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ class Gaussian:
         return Gaussian(like(self.mean, reference), like(self.cov, reference))
 
     def stack(self, other: Gaussian) -> Gaussian:
-        """Return the law of (x, y), independent, x from this Gaussian and y from the other.
+        """Return the distribution of (x, y), independent, x from this Gaussian and y from the other.
 
         >>> Gaussian.isotropic(2).stack(Gaussian.isotropic(1, 100.0)).cov.tolist()
         [1.0, 1.0, 100.0]

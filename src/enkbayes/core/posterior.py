@@ -146,8 +146,8 @@ class Posterior:
     def distribution(self) -> Gaussian:
         """N(mean, cov): today's posterior, ready to be the prior of tomorrow's data (`Problem.with_prior`).
 
-        An ensemble of J <= P particles spans J - 1 directions and fixes no law on the others, so it has none; polished
-        ones have that of the Gaussian they came from.
+        An ensemble of J <= P particles spans J - 1 directions and determines no distribution on the others, so this
+        raises an error. Polished particles have the Gaussian that they came from.
 
         >>> import enkbayes as eb
         >>> features = np.random.default_rng(0).standard_normal((80, 2))

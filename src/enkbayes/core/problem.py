@@ -246,7 +246,7 @@ class Problem:
         likelihood, weights, classes : optional
             As in `create`.
         chunk : int, optional
-            Pairs of a datum and a particle whose Jacobians are held at a time.
+            Pairs of a row and a particle whose Jacobians are held at a time.
 
         Examples
         --------

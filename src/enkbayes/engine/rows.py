@@ -6,7 +6,7 @@ and how to add up what a function of a chunk returns; it knows nothing of what t
 processes.
 
 What makes a sum fast stays here as well: chunks are spread over threads, their numbers may be float32 (`coarse`), and
-the products of a block of rows share one piece of memory that stays in the cache.
+the products of a block of rows share memory that stays in the cache.
 """
 
 from __future__ import annotations
@@ -201,7 +201,7 @@ class ArrayRows:
     weights: Any = None
     chunk: int = CHUNK
     held: int = 2**24  # entries up to which a float32 copy is kept, instead of cast in every sum
-    strip: int = 2**20  # entries of features of a long chunk: with shorter ones threads wait for each other
+    entries: int = 2**20  # of features in a long chunk: with fewer, threads wait for each other
     threaded: float = 3e7  # multiplications of a sum from which several threads pay
 
     @property
@@ -256,7 +256,9 @@ class ArrayRows:
 
     def _length(self, *, long: bool) -> int:
         return (
-            longer(self.chunk, self.width, self.strip) if long and isinstance(self.features, np.ndarray) else self.chunk
+            longer(self.chunk, self.width, self.entries)
+            if long and isinstance(self.features, np.ndarray)
+            else self.chunk
         )
 
 
@@ -356,9 +358,9 @@ def chunk_slices(size: int, width: int, chunk: int, shared: int = 2**18, parts: 
     return even_slices(size, chunk, parts) if size * width > shared else row_slices(size, chunk)
 
 
-def longer(chunk: int, width: int, strip: int) -> int:
+def longer(chunk: int, width: int, entries: int) -> int:
     """Return the rows of a long chunk: more where features are narrow, unless the user asked for short chunks."""
-    return max(chunk, strip // max(width, 1)) if chunk >= CHUNK else chunk
+    return max(chunk, entries // max(width, 1)) if chunk >= CHUNK else chunk
 
 
 def _cast(x: Any, dtype: Any) -> Any:

@@ -35,7 +35,7 @@ class StreamedRows:
     reference: Array
     encode: Callable[[Any], Array]
     chunk: int
-    strip: int = 2**20  # as in `ArrayRows`
+    entries: int = 2**20  # as in `ArrayRows`
 
     @property
     def features(self) -> Any:
@@ -60,7 +60,7 @@ class StreamedRows:
     def chunks(self, *, long: bool = False, least: int = 0) -> Iterator[Chunk]:
         """Yield all rows once, cut where rows in memory are cut, so that sums are the same to the last bit."""
         seen = 0
-        length = longer(self.chunk, self.width, self.strip) if long and self._in_numpy else self.chunk
+        length = longer(self.chunk, self.width, self.entries) if long and self._in_numpy else self.chunk
         lengths = (rows.stop - rows.start for rows in chunk_slices(self.size, self.width, max(length, least)))
         for features, labels, weights in _cut(read(self.source), lengths):
             yield Chunk(features, self.encode(labels), None if weights is None else like(weights, self.reference))

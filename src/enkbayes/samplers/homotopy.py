@@ -35,7 +35,7 @@ class Homotopy:
     midpoint : bool
         False for the first-order step.
     batch : int, optional
-        Each step is one pass over a random partition of the data into batches, so that every datum has total weight
+        Each step is one pass over a random partition of the data into batches, so that every row has total weight
         exactly 1.
 
     Examples

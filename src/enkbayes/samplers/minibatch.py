@@ -1,4 +1,4 @@
-"""Random partitions of the data: every datum is seen exactly once in every pass."""
+"""Random partitions of the rows: every pass uses every row exactly once."""
 
 from __future__ import annotations
 

@@ -23,9 +23,9 @@ class StochasticSampler:
         J) (theta_j - m) ds]
 
     with the likelihood part tamed as in Algorithm 1, the prior part as in Algorithm 2, and P^{1/2} dW_j = J^{-1/2}
-    Theta dW_j, dW_j in R^J. The noise never settles, so a run has a fixed length. The bracket is the finite-size
-    correction: without it the ensemble is much too narrow for small J (a quarter of the right variance for J = 8 in 5
-    dimensions). Even with it the law is exact only as J grows.
+    Theta dW_j, dW_j in R^J. The particles never come to rest, so a run has a fixed length. The bracket corrects for
+    finite J: without it the ensemble is much too narrow for small J (a quarter of the right variance for J = 8 in 5
+    dimensions). Even with it the distribution is exact only as J grows.
 
     Parameters
     ----------

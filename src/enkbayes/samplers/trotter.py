@@ -75,10 +75,10 @@ class TrotterSampler:
         return state
 
     def _finish(self, problem: Problem, state: State) -> State:
-        """The rule looks at the covariance alone; a large residual shows that the mean has not followed."""
+        """Check the mean, which the stopping rule ignores: a large residual shows that it has not converged."""
         residual = problem.potential_moments(state.ensemble).residual
         if state.converged and not residual < 1:
-            message = f"the covariance has settled but the mean has not (residual {residual:.1e}); use a smaller ds"
+            message = f"the covariance has converged but the mean has not (residual {residual:.1e}); use a smaller ds"
             state = replace(state, converged=False, message=message)
         return replace(state, finished=True, residual=residual)
 
