@@ -25,9 +25,9 @@ def anchors(page):
 
 
 def current(page):
-    """Return a page without the tables of the changelog, which name what no longer exists."""
+    """Return a page; of the changelog without the first column of its tables, which names what no longer exists."""
     text = page.read_text(encoding="utf-8")
-    return re.sub(r"^\|.*\n", "", text, flags=re.MULTILINE) if page.name == "CHANGELOG.md" else text
+    return re.sub(r"^\|[^|]*\|", "", text, flags=re.MULTILINE) if page.name == "CHANGELOG.md" else text
 
 
 def defined(path, dotted):
