@@ -114,7 +114,7 @@ def elliptical_slice(problem, posterior, sweeps, rng):
 
 @pytest.mark.parametrize("eps", [0.1, 0.3])
 def test_bent_logits_against_mcmc(eps):
-    """METHOD 2.3: with the Jacobian the mean is within about .01 sd of MCMC, derivative-free within .02 to .08."""
+    """With the Jacobian the mean is within about .01 sd of MCMC, derivative-free within .02 to .08."""
     logits, labels, jacobian = bent(eps)
     prior = eb.Gaussian.isotropic(8, 1.0)
     problem = eb.Problem.nonlinear(logits, labels, prior, jacobian)

@@ -1,4 +1,4 @@
-"""Mini-batches: partitions, total weights, and how close they come to the full-data answer (METHOD 2.4)."""
+"""Mini-batches: partitions, total weights, and the distance to the result with all rows."""
 
 import numpy as np
 import pytest
@@ -55,7 +55,7 @@ def test_mini_batch_homotopy_approaches_the_full_one():
 
 
 def test_mini_batch_equilibrium_with_decaying_steps():
-    """METHOD: .008 sd after 500 steps of 30 rows; the residual that is reported is that of all data."""
+    """About .008 sd after 500 steps of 30 rows; the reported residual is that of all rows."""
     problem = method_problem("T1")
     exact = eb.run(problem, eb.Equilibrium(), particles=100)
     runs = [eb.run(problem, eb.Equilibrium(batch=30, max_steps=K, tol=1.0), particles=100) for K in (60, 500)]

@@ -82,7 +82,7 @@ def test_a_run_out_of_steps_is_finite_and_warns_with_advice():
 
 
 def test_divergence_of_explicit_steps_is_caught():
-    """ds = 1 makes Trotter diverge (METHOD 4.3); the run ends finite with a sentence."""
+    """With ds = 1 Trotter steps diverge; the run ends with finite particles and a message."""
     problem = eb.Problem.create(30 * np.eye(5), [0, 1, 0, 1, 1], 1e6)
     with pytest.warns(ConvergenceWarning, match=r"smaller step|raise max_steps"):
         posterior = eb.run(problem, eb.TrotterSampler(ds=5.0))

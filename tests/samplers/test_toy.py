@@ -30,7 +30,7 @@ def test_equilibrium_needs_few_steps_and_has_no_bias(limit):
     assert max(run.info.steps for run in runs) <= 35
     assert all(run.info.converged and run.info.blend == 0 for run in runs)
     errors, excess = zip(*(bias(run, limit) for run in runs), strict=True)
-    assert max(errors) < 0.01  # finite-J error, .0036 sd on average in METHOD 4.3
+    assert max(errors) < 0.01  # error of a finite J, .0036 sd on average
     mean, error = estimate(excess)
     assert abs(mean) < 0.002 + 2 * error
 
@@ -69,7 +69,7 @@ def test_homotopy_is_accurate_with_twenty_steps():
 
 
 def test_diagonal_remark_is_unsafe_for_many_data():
-    """METHOD 3.2b: with N > 4 D and few steps the diagonal variant explodes where the full matrix stays bounded."""
+    """With N > 4 D and few steps the diagonal variant explodes, whereas the full matrix stays bounded."""
     problem = method_problem("T2")
     *_, full = eb.iterate(problem, eb.TamedHomotopy(ds=0.2), particles=60)
     *_, diagonal = eb.iterate(problem, eb.TamedHomotopy(ds=0.2, diagonal=True), particles=60)
@@ -80,7 +80,7 @@ def test_diagonal_remark_is_unsafe_for_many_data():
 
 @pytest.mark.parametrize(("J", "without", "right"), [(8, 0.253, 0.875), (20, 0.649, 0.948)])
 def test_finite_size_correction_of_the_stochastic_sampler(J, without, right):
-    """METHOD 7.2: stationary tr(P) / D for the target N(0, I), D = 5, with and without the correction; ds = .02 adds
+    """The stationary tr(P) / D for the target N(0, I), D = 5, with and without the correction; ds = .02 adds
     nearly .05.
     """
     problem = eb.Problem.create(np.ones((1, 5)), [0.0], 1.0, likelihood=eb.Normal(1e12))
