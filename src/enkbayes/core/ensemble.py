@@ -26,8 +26,8 @@ from functools import cached_property
 
 from enkbayes.core.low_rank import Complement, LowRankGaussian
 from enkbayes.core.moments import Moments
+from enkbayes.engine import product
 from enkbayes.engine.arrays import Array, epsilon, like, namespace
-from enkbayes.engine.threads import product
 
 
 def affine_map(

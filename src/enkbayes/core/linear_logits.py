@@ -26,9 +26,9 @@ from enkbayes.core.likelihoods import Likelihood
 from enkbayes.core.likelihoods.base import Averages, pull_back, weighted
 from enkbayes.core.low_rank import LowRankGaussian
 from enkbayes.core.moments import Moments
+from enkbayes.engine import product
 from enkbayes.engine.arrays import Array, like, namespace
 from enkbayes.engine.rows import Chunk, Rows, Sums, add_up
-from enkbayes.engine.threads import product
 
 
 @dataclass(frozen=True)

@@ -25,13 +25,13 @@ from enkbayes.core.linear_logits import LinearLogits
 from enkbayes.core.low_rank import LowRankGaussian
 from enkbayes.core.moments import Moments
 from enkbayes.core.nonlinear_logits import NonlinearLogits
+from enkbayes.engine import product, resources
 from enkbayes.engine.arrays import Array, all_finite, anchor, floating, like, namespace, to_numpy
 from enkbayes.engine.processes import gather, shared_errors
 from enkbayes.engine.row_files import open_rows
 from enkbayes.engine.rows import CHUNK, ArrayRows, Rows
 from enkbayes.engine.sharded_rows import ShardedRows
 from enkbayes.engine.streamed_rows import StreamedRows, survey
-from enkbayes.engine.threads import product, threads_for_chunks
 
 
 @dataclass(frozen=True, eq=False)
@@ -415,7 +415,7 @@ class Problem:
 
     def resources(self) -> AbstractContextManager[None]:
         """Return a context in which the engine prepares for the products of a step."""
-        return threads_for_chunks(self.dim)
+        return resources(self.dim)
 
 
 def shared_classes(labels: Any, classes: Any = None, group: Any = None) -> np.ndarray[Any, Any]:

@@ -22,8 +22,8 @@ import math
 import numpy as np
 
 from enkbayes.core.moments import Diverged
+from enkbayes.engine import product
 from enkbayes.engine.arrays import Array, all_finite, epsilon, namespace, symmetric
-from enkbayes.engine.threads import product
 
 
 def inverse_root(F: Array, share: float = 0.0) -> Array:

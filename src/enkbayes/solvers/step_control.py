@@ -35,8 +35,8 @@ from enkbayes.core.ensemble import AffineEnsemble
 from enkbayes.core.expectations import Expectation, at_mean
 from enkbayes.core.moments import Diverged, Moments
 from enkbayes.core.problem import Problem
+from enkbayes.engine import product
 from enkbayes.engine.arrays import Array, namespace, symmetric, take_rows, to_numpy, tolerance
-from enkbayes.engine.threads import product
 from enkbayes.solvers.anderson import extrapolated
 from enkbayes.solvers.newton import Newton, NewtonSearch
 from enkbayes.solvers.roots import exceeds
