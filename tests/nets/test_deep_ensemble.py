@@ -226,6 +226,8 @@ def test_training_continues_where_it_stopped(tmp_path):
     again = QUICK.fit_network(make_model, x, y, checkpoint=tmp_path / "members")
     assert times == [(tmp_path / "members" / f"member-{m}.safetensors").stat().st_mtime_ns for m in (0, 2)]
     np.testing.assert_allclose(again.sample_proba(x), whole.sample_proba(x), atol=1e-6)
+    fewer = replace(QUICK, members=2, vectorise=False).fit_network(make_model, x, y, checkpoint=tmp_path / "members")
+    np.testing.assert_array_equal(fewer.sample_proba(x), again.sample_proba(x)[:2])  # neither changes a member
     with pytest.raises(ValueError, match="other data or with other settings"):
         replace(QUICK, steps=61).fit_network(make_model, x, y, checkpoint=tmp_path / "members")
     with pytest.raises(ValueError, match="other data or with other settings"):
