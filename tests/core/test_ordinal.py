@@ -142,6 +142,16 @@ def test_fitted_cutpoints_have_the_best_evidence():
     assert best > eb.log_evidence(problem).value + 5
 
 
+def test_weights_of_rows_are_repetitions():
+    features, grades = graded()
+    weights = np.arange(300) % 3
+    settings = {"intercept": 10.0, "classes": ORDER, "likelihood": eb.Ordinal.from_labels(grades, ORDER)}
+    weighted = fit_likelihood(eb.Problem.create(features, grades, 1.0, weights=weights, **settings))
+    rows = np.repeat(np.arange(300), weights)
+    repeated = fit_likelihood(eb.Problem.create(features[rows], grades[rows], 1.0, **settings))
+    assert weighted.likelihood.cutpoints == pytest.approx(repeated.likelihood.cutpoints, abs=1e-9)
+
+
 def test_noise_by_evidence_against_the_closed_form():
     """The evidence of linear regression is known: N(d; 0, noise I + X P0 X')."""
     rng = np.random.default_rng(3)

@@ -52,6 +52,24 @@ def rows(case, number, count):
     return slice(cuts[number], cuts[number + 1])
 
 
+def grades(part=slice(None)):
+    """Return a classifier of ordered classes, of which the first rows have only two, and how it is fitted."""
+    features, _, weights = data("binary")
+    order = np.argsort(features[:, 0])
+    labels = np.digitize(features[:, 0] + 0.3 * features[:, 1], [-1.0, 0.0, 1.0])
+    return eb.EnsembleClassifier(likelihood="ordinal", random_state=0), *(
+        x[order][part] for x in (features, labels, weights)
+    )
+
+
+def ordered(number, folder):
+    """Fit a classifier of ordered classes to the rows of both processes."""
+    clf, features, labels, weights = grades(rows("binary", number, 2))
+    clf.fit_shard(features, labels, weights)
+    cutpoints = clf.posterior_.likelihood.cutpoints
+    np.savez(folder / f"ordered-{number}.npz", theta=clf.posterior_.theta, cutpoints=cutpoints, classes=clf.classes_)
+
+
 def lost(number, folder):
     """The other process ends; this one says so."""
     if number == 1:
@@ -79,8 +97,8 @@ def main(cases, number, count, folder):
     wait = timedelta(seconds=50)
     processes.init_process_group("gloo", init_method=meet, rank=number, world_size=count, timeout=wait)
     for case in cases:
-        if case in {"lost", "bad"}:
-            {"lost": lost, "bad": bad}[case](number, folder)
+        if case in {"lost", "bad", "ordered"}:
+            {"lost": lost, "bad": bad, "ordered": ordered}[case](number, folder)
             continue
         posterior = fit(case, eb.Problem.create_sharded, rows(case, number, count))
         found = {"theta": posterior.theta, "mean": posterior.mean, "steps": posterior.info.steps}

@@ -32,7 +32,7 @@ def start(folder, count, *cases):
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     path = tmp_path_factory.mktemp("shards")
-    start(path, 2, *PAIRS, "bad")
+    start(path, 2, *PAIRS, "bad", "ordered")
     start(path, 3, *TRIPLES)
     start(path, 2, "lost")
     return path
@@ -46,6 +46,18 @@ def test_shards_add_up_to_all_data(folder, case, count):
         assert np.array_equal(found[0]["theta"], other["theta"])  # bitwise
     assert int(found[0]["steps"]) == alone.info.steps
     assert np.max(np.abs(found[0]["theta"] - np.asarray(alone.theta))) < 1e-10
+
+
+def test_classes_are_ordered_and_counted_over_all_processes(folder):
+    clf, features, labels, weights = worker.grades()
+    alone = clf.fit(features, labels, weights)
+    one, other = (np.load(folder / f"ordered-{number}.npz") for number in range(2))
+    assert len(np.unique(labels[worker.rows("binary", 0, 2)])) < len(alone.classes_)
+    for name in ("theta", "cutpoints", "classes"):
+        assert np.array_equal(one[name], other[name])
+    assert np.array_equal(one["classes"], alone.classes_)
+    assert one["cutpoints"] == pytest.approx(alone.posterior_.likelihood.cutpoints, abs=1e-8)
+    assert one["theta"] == pytest.approx(alone.posterior_.theta, abs=1e-6)
 
 
 def test_bad_data_of_one_process_raise_on_all(folder):

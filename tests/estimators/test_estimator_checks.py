@@ -11,6 +11,7 @@ from enkbayes import EnsembleClassifier, Equilibrium
         EnsembleClassifier(),
         EnsembleClassifier("mean-field", particles=30),
         EnsembleClassifier(Equilibrium(tol=1e-8), particles=100, fit_intercept=False, warm_start=True),
+        EnsembleClassifier(likelihood="ordinal"),
     ]
 )
 @pytest.mark.filterwarnings("ignore:.*particles span")

@@ -64,7 +64,7 @@ def test_files_keep_it(tmp_path, likelihood):
     ("likelihood", "message"),
     [
         ("poisson", "likelihood is 'poisson'; expected"),
-        (eb.Bernoulli, 'expected "auto" or a likelihood object'),
+        (eb.Bernoulli, 'expected "auto", "ordinal" or a likelihood object'),
         (eb.Categorical(3), "labels have 2 classes, which does not fit"),
         (eb.Normal(), "whose targets are real numbers; expected classes"),
     ],

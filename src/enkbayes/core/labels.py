@@ -44,6 +44,19 @@ def encode(labels: Any, size: int, classes: Any = None) -> tuple[np.ndarray[Any,
     return numbers, known
 
 
+def class_counts(labels: Any, classes: Any, weights: Any = None) -> np.ndarray[Any, Any]:
+    """Return the number of rows of each class (K,), in sorted order; weights (n,) say how often each row counts.
+
+    >>> class_counts(["b", "a", "b"], ["a", "b", "c"]).tolist()
+    [1.0, 2.0, 0.0]
+    """
+    if not len(labels):
+        return np.zeros(len(classes))
+    numbers, known = encode(labels, len(labels), classes)
+    counts = np.ones(len(numbers)) if weights is None else observation_weights(weights, len(numbers))
+    return np.bincount(numbers, counts, minlength=len(known))
+
+
 def announced(labels: Any, classes: Any, before: Any) -> np.ndarray[Any, Any]:
     """Return all classes of a sequence of batches, and check that this batch keeps to those of the batches before.
 

@@ -19,7 +19,7 @@ import scipy.sparse
 from enkbayes.core.ensemble import AffineEnsemble
 from enkbayes.core.expectations import Expectation, empirical
 from enkbayes.core.gaussian import Gaussian
-from enkbayes.core.labels import encode, observation_weights
+from enkbayes.core.labels import class_counts, encode, observation_weights
 from enkbayes.core.likelihoods import Bernoulli, Categorical, Likelihood
 from enkbayes.core.linear_logits import LinearLogits
 from enkbayes.core.low_rank import LowRankGaussian
@@ -424,6 +424,13 @@ def shared_classes(labels: Any, classes: Any = None, group: Any = None) -> np.nd
         return np.asarray(classes)
     mine = np.unique(to_numpy(labels)).tolist() if len(labels) else []
     return np.unique(np.asarray([label for part in gather(mine, group) for label in part]))
+
+
+def shared_counts(labels: Any, classes: Any, weights: Any = None, group: Any = None) -> np.ndarray[Any, Any]:
+    """Return the number of rows of each class (K,) on all processes, in sorted order; this one may have none."""
+    with shared_errors(group):
+        mine = class_counts(labels, classes, weights)
+    return np.asarray(np.sum(gather(mine, group), axis=0))
 
 
 def _local(features: Array, labels: Any, prior: Any, *, classes: Any, **settings: Any) -> Problem:

@@ -14,15 +14,16 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from enkbayes.core.labels import announced
-from enkbayes.core.likelihoods import Bernoulli, Categorical, Likelihood
+from enkbayes.core.labels import announced, class_counts
+from enkbayes.core.likelihoods import Bernoulli, Categorical, Likelihood, Ordinal
 from enkbayes.core.posterior import Posterior, Uncertainty
-from enkbayes.core.problem import Problem, shared_classes
+from enkbayes.core.problem import Problem, shared_classes, shared_counts
 from enkbayes.engine.processes import first, shared_errors
 from enkbayes.inference.calibration import calibrate
 from enkbayes.inference.empirical_bayes import Tuning, tune_prior, with_variances
 from enkbayes.inference.evidence import Evidence, log_evidence
 from enkbayes.inference.held_out import Calibration
+from enkbayes.inference.likelihood_fit import fit_likelihood
 from enkbayes.inference.polishing import polish
 from enkbayes.inference.priors import chosen_precision, groups_to_choose, is_auto, weight_and_intercept_priors
 from enkbayes.inference.trust import Trust, assess
@@ -83,8 +84,10 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Sweeps of `polish` after the fit. They move the particles from the fitted Gaussian to the exact posterior.
     prior_groups : array (D,), optional
         A label for each feature. With prior_precision="auto" each group of features gets its own precision.
-    likelihood : "auto" or Likelihood
+    likelihood : "auto", "ordinal" or Likelihood
         How logits become class probabilities. "auto" is `Bernoulli` for two classes and `Categorical` for more.
+        "ordinal" is for classes that have an order, the order of their sorted labels: an `Ordinal` likelihood with a
+        single logit, whose cutpoints maximise the evidence (`partial_fit`: that of the first batch).
 
     Attributes
     ----------
@@ -194,17 +197,19 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=FLOATS)
         check_classification_targets(y)
         classes, seed = at_least_two(np.unique(y)), self._seed()
-        problem, sampler = self._problem(X, y, classes, sample_weight), self._sampler()
+        likelihood, sampler = self._likelihood(y, classes, sample_weight), self._sampler()
+        problem = self._problem(X, y, classes, sample_weight, likelihood)
         self._warn_of_few_particles(problem, sampler)
         theta = self._previous_particles(problem, sampler) if self.warm_start else None
         data = fingerprint(X, y, sample_weight)
-        problem, tuning = self._tuned(problem)
+        problem, tuning = self._chosen(problem)
         chosen = None
         if calibration is not None:
             rows, labels = validate_data(self, *calibration, accept_sparse="csr", dtype=FLOATS, reset=False)
             trained = problem.prior.mean if np.ndim(self.prior_mean) else map_estimate(problem).theta
-            held_out = self._problem(rows, labels, classes, None)
+            held_out = self._problem(rows, labels, classes, None, problem.likelihood)
             problem, chosen = calibrate(held_out, trained, problem, seed=seed)
+            problem = self._with_fitted_cutpoints(problem)
             data = fingerprint(rows, labels, None, data)
         self._run(problem, sampler, seed, data, theta=theta, checkpoint=checkpoint)
         self.tuning_, self.calibration_ = tuning, chosen
@@ -225,9 +230,11 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         begins = not hasattr(self, "posterior_")
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64, reset=begins)
         check_classification_targets(y)
-        problem = self._problem(X, y, announced(y, classes, None if begins else self.classes_), sample_weight)
+        known = announced(y, classes, None if begins else self.classes_)
+        likelihood = self._likelihood(y, known, sample_weight) if begins else self.posterior_.likelihood
+        problem = self._problem(X, y, known, sample_weight, likelihood)
         if begins:
-            problem, tuning = self._tuned(problem)
+            problem, tuning = self._chosen(problem)
             chosen, before = None, ""
         else:
             ensemble = self.posterior_.ensemble.to(problem.prior.mean)
@@ -260,9 +267,11 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             X, y = validate_data(self, X, y, accept_sparse="csr", dtype=FLOATS, ensure_min_samples=0)
             if tuning is None and (is_auto(self.prior_precision) or is_auto(self.intercept_precision)):
                 raise ValueError('an "auto" prior is chosen from all rows; pass tuning=clf.tune(X, y), or a number')
-        known = at_least_two(shared_classes(y, classes))
-        problem, sampler = self._problem(X, y, known, sample_weight, tuning, Problem.create_sharded), self._sampler()
+        known = at_least_two(np.unique(shared_classes(y, classes)))
+        likelihood, sampler = self._likelihood(y, known, sample_weight, count=shared_counts), self._sampler()
+        problem = self._problem(X, y, known, sample_weight, likelihood, tuning, Problem.create_sharded)
         self._warn_of_few_particles(problem, sampler)
+        problem = self._with_fitted_cutpoints(problem)
         self._run(problem, sampler, first(self._seed()), None, checkpoint=checkpoint)
         self.tuning_, self.calibration_ = tuning, None
         return self
@@ -356,11 +365,13 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def tune(self, X: Any, y: Any, sample_weight: Any = None) -> Tuning | None:
         """Return how "auto" chooses the prior for these data; None when nothing is "auto"."""
-        return self._tuned(self._problem(X, np.asarray(y), np.unique(y), sample_weight))[1]
+        classes = np.unique(y)
+        likelihood = self._likelihood(y, classes, sample_weight)
+        return self._chosen(self._problem(X, np.asarray(y), classes, sample_weight, likelihood))[1]
 
     def problem_of(self, X: Any, y: Any, sample_weight: Any = None) -> Problem:
-        """Return the problem of a `fit` to these data, with the prior that was chosen then."""
-        return self._problem(X, np.asarray(y), self.classes_, sample_weight, self.tuning_)
+        """Return the problem of a `fit` to these data, with the prior and the likelihood that were chosen then."""
+        return self._problem(X, np.asarray(y), self.classes_, sample_weight, self.posterior_.likelihood, self.tuning_)
 
     def save(self, path: str | Path, *, preprocessing: Mapping[str, Any] | None = None) -> None:
         """Write the fitted classifier to one `.safetensors` file; `enkbayes.load` reads it.
@@ -402,6 +413,7 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
+        tags.classifier_tags.poor_score = self.likelihood == "ordinal"  # on classes that have no order
         return tags
 
     def _features(self, X: Any) -> Any:
@@ -421,12 +433,16 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         sampler: Sampler = BY_NAME[self.sampler]()
         return sampler
 
-    def _likelihood(self, classes: Array) -> Likelihood:
-        """Return the likelihood object; names are resolved here and nowhere else."""
-        if isinstance(self.likelihood, str) and self.likelihood == "auto":
+    def _likelihood(
+        self, y: Any, classes: Array, weights: Any, *, count: Callable[..., Array] = class_counts
+    ) -> Likelihood:
+        """Return the likelihood object; names are resolved here and nowhere else. `count` counts rows by class."""
+        if self.likelihood == "auto":
             return Bernoulli() if len(classes) == 2 else Categorical(len(classes))
+        if self.likelihood == "ordinal":
+            return Ordinal.from_labels(classes, classes, count(y, classes, weights))
         if not isinstance(self.likelihood, Likelihood):
-            raise ValueError(f'likelihood is {self.likelihood!r}; expected "auto" or a likelihood object')
+            raise ValueError(f'likelihood is {self.likelihood!r}; expected "auto", "ordinal" or a likelihood object')
         if self.likelihood.n_classes is None:
             raise ValueError(f"likelihood is {self.likelihood}, whose targets are real numbers; expected classes")
         return self.likelihood
@@ -437,11 +453,11 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         y: Array,
         classes: Array,
         weights: Any,
+        likelihood: Likelihood,
         tuning: Tuning | None = None,
         create: Callable[..., Problem] = Problem.create,
     ) -> Problem:
         """Return the problem with the prior that the parameters describe; a precision of "auto" is 1, or as chosen."""
-        likelihood = self._likelihood(classes)
         prior, intercept = weight_and_intercept_priors(
             X.shape[1],
             likelihood.outputs,
@@ -457,10 +473,18 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         linear = problem.linear_logits("a prior chosen by evidence")
         return groups_to_choose(linear, self.prior_precision, self.intercept_precision, self.prior_groups)
 
-    def _tuned(self, problem: Problem) -> tuple[Problem, Tuning | None]:
-        """Return the problem with the prior that "auto" chooses and how; the same problem and None without "auto"."""
-        groups = self._groups(problem)
-        return (problem, None) if groups is None else tune_prior(problem, groups)
+    def _chosen(self, problem: Problem) -> tuple[Problem, Tuning | None]:
+        """Return the problem with what the data choose, the cutpoints of "ordinal" and the prior of "auto", and how
+        the prior was chosen; None without "auto".
+        """
+        groups, problem = self._groups(problem), self._with_fitted_cutpoints(problem)
+        if groups is None:
+            return problem, None
+        problem, tuning = tune_prior(problem, groups)
+        return self._with_fitted_cutpoints(problem), tuning  # under the chosen prior
+
+    def _with_fitted_cutpoints(self, problem: Problem) -> Problem:
+        return fit_likelihood(problem) if self.likelihood == "ordinal" else problem
 
     def _too_few_particles(self, problem: Problem, sampler: Sampler) -> bool:
         """Tell whether the particles cannot leave a subspace that the data did not choose."""

@@ -19,6 +19,7 @@ from scipy.optimize import minimize
 from enkbayes.core.expectations import closure
 from enkbayes.core.problem import Problem
 from enkbayes.engine.arrays import epsilon
+from enkbayes.engine.rows import Chunk, Sums
 from enkbayes.inference.evidence import elbo
 from enkbayes.samplers import MeanField
 from enkbayes.samplers.run import run
@@ -33,7 +34,7 @@ def fit_likelihood(problem: Problem, *, tol: float = 1e-4, max_steps: int = 50) 
     problem : Problem
         With linear logits.
     tol : float
-        Largest slope of the bound, in nats for each row, at which the search stops.
+        Largest slope of the bound, in nats per row, at which the search stops; rows are counted by their weights.
     max_steps : int
         Steps of the search (BFGS); each takes one or a few runs of `MeanField`.
 
@@ -49,7 +50,7 @@ def fit_likelihood(problem: Problem, *, tol: float = 1e-4, max_steps: int = 50) 
     likelihood = problem.likelihood
     if len(likelihood.parameters) == 0:
         return problem
-    h = epsilon(problem.prior.mean) ** (1 / 3)
+    h, total = epsilon(problem.prior.mean) ** (1 / 3), _total_weight(problem)
 
     def negative_bound(parameters: np.ndarray[Any, Any]) -> tuple[float, np.ndarray[Any, Any]]:
         here = replace(problem, likelihood=likelihood.with_parameters(parameters))
@@ -59,7 +60,17 @@ def fit_likelihood(problem: Problem, *, tol: float = 1e-4, max_steps: int = 50) 
             near = (replace(here, likelihood=likelihood.with_parameters(parameters + s * step)) for s in (1, -1))
             up, down = (float(other.moments(posterior.fitted, closure).loss) for other in near)
             slope[i] = (up - down) / (2 * h)
-        return -elbo(here, posterior).value / problem.size, slope / problem.size
+        return -elbo(here, posterior).value / total, slope / total
 
     found = minimize(negative_bound, likelihood.parameters, jac=True, options={"gtol": tol, "maxiter": max_steps})
     return replace(problem, likelihood=likelihood.with_parameters(found.x))
+
+
+def _total_weight(problem: Problem) -> float:
+    """Return the number of rows, counted by their weights, of all chunks and shards."""
+
+    def weight(chunk: Chunk) -> Sums:
+        return (np.asarray([chunk.size if chunk.weights is None else float(chunk.weights.sum())], dtype=np.float64),)
+
+    (total,) = problem.rows.sum(weight)
+    return float(total[0])
