@@ -14,14 +14,14 @@ from enkbayes.solvers.low_rank_mean_field import LowRankSolver, orthonormal_fact
 RNG = np.random.default_rng(3)
 
 
-def logit_law(sd=1.0, n=40, K=12, r=4, shrink=(-0.3, 0.2, 0.9, 0.95), seed=0):
+def logit_distribution(sd=1.0, n=40, K=12, r=4, shrink=(-0.3, 0.2, 0.9, 0.95), seed=0):
     rng = np.random.default_rng(seed)
     right = np.linalg.qr(rng.standard_normal((K, K)))[0]
     s = sd**2 * rng.uniform(0.5, 1.0, (n, K))
     E = np.linalg.qr(rng.standard_normal((n, K, r)))[0] * np.sqrt(s.min(axis=1))[:, None, None]
-    law = many_classes.LogitDistribution(2 * rng.standard_normal((n, K)), right, s, E, np.asarray(shrink))
-    inner = s[:, :, None] * np.eye(K) - (E * law.shrink) @ E.mT
-    return law, right @ inner @ right.T
+    distribution = many_classes.LogitDistribution(2 * rng.standard_normal((n, K)), right, s, E, np.asarray(shrink))
+    inner = s[:, :, None] * np.eye(K) - (E * distribution.shrink) @ E.mT
+    return distribution, right @ inner @ right.T
 
 
 @pytest.mark.parametrize("r", [3, 5, 8])  # below, at and above K
@@ -34,76 +34,79 @@ def test_narrowed_points_have_the_covariance_asked_for(r):
     np.testing.assert_allclose(root.mT @ root, s[:, :, None] * np.eye(K) - (X * shrink) @ X.mT, atol=1e-9)
 
 
-def test_points_of_a_law_have_its_covariance():
-    law, cov = logit_law(n=3)
+def test_points_of_a_distribution_have_its_covariance():
+    distribution, cov = logit_distribution(n=3)
     numbers = np.asarray([0, 1500, 4000])
     xi = np.random.default_rng(0).standard_normal((3, 200_000, 16))
-    e = law.deviations(xi)
+    e = distribution.deviations(xi)
     np.testing.assert_allclose(e.mT @ e / 200_000, cov, atol=0.02)
     x = RNG.standard_normal((3, 12))
-    np.testing.assert_allclose(law.products(x), (cov @ x[:, :, None])[:, :, 0], atol=1e-12)
+    np.testing.assert_allclose(distribution.products(x), (cov @ x[:, :, None])[:, :, 0], atol=1e-12)
     assert many_classes.own_points(x, numbers, 8, 16).shape == (3, 8, 16)
 
 
-@pytest.mark.parametrize(("sd", "per_datum", "average"), [(0.3, 1e-3, 2e-4), (1.0, 2e-2, 4e-3), (3.0, 9e-2, 2e-2)])
-def test_averages_against_a_long_quadrature(sd, per_datum, average):
-    """Root mean square errors of a row's probabilities, and of their average over 200 data with the same law: the
-    errors of different data are independent.
+@pytest.mark.parametrize(("sd", "per_row", "average"), [(0.3, 1e-3, 2e-4), (1.0, 2e-2, 4e-3), (3.0, 9e-2, 2e-2)])
+def test_averages_against_a_long_quadrature(sd, per_row, average):
+    """Root mean square errors of a row's probabilities, and of their average over 200 rows with the same
+    distribution: the errors of different rows are independent.
     """
-    law, cov = logit_law(sd, n=1)
+    distribution, cov = logit_distribution(sd, n=1)
     targets = np.asarray([2])
     x = np.random.default_rng(5).standard_normal((200_000, 12))
-    z = np.concatenate([x, -x]) @ np.linalg.cholesky(cov[0]).T + law.zbar[0]
+    z = np.concatenate([x, -x]) @ np.linalg.cholesky(cov[0]).T + distribution.zbar[0]
     p, log_sum = many_classes.softmax(z)
     many = many_classes.LogitDistribution(
-        *(np.repeat(a, 200, axis=0) if a.ndim > 1 and len(a) == 1 else a for a in (law.zbar, law.right, law.s, law.E)),
-        law.shrink,
+        *(
+            np.repeat(a, 200, axis=0) if a.ndim > 1 and len(a) == 1 else a
+            for a in (distribution.zbar, distribution.right, distribution.s, distribution.E)
+        ),
+        distribution.shrink,
     )
-    numbers = many_classes.own_numbers(RNG.standard_normal((200, 7)), law.zbar)
+    numbers = many_classes.own_numbers(RNG.standard_normal((200, 7)), distribution.zbar)
     found = many_classes.gaussian_averages(many, np.repeat(targets, 200), numbers)
     error = found.slope + np.eye(12)[2] - p.mean(axis=0)
-    assert np.sqrt(np.mean(error**2)) < per_datum
+    assert np.sqrt(np.mean(error**2)) < per_row
     assert np.abs(error.mean(axis=0)).max() < average
-    loss = log_sum.mean() - law.zbar[0, 2]
+    loss = log_sum.mean() - distribution.zbar[0, 2]
     assert found.loss.mean() == pytest.approx(loss, abs=0.02 * sd**2)
     Lambda = np.diag(p.mean(axis=0)) - p.T @ p / len(p)
     assert np.abs(found.curvature_products(np.tile(np.eye(12), (200, 1, 1))).mean(axis=0) - Lambda).max() < 2 * average
 
 
 def test_averages_against_those_of_few_classes():
-    law, cov = logit_law(0.5)
+    distribution, cov = logit_distribution(0.5)
     targets = RNG.integers(0, 12, 40)
-    loss, slope, curve = Categorical(12).gaussian_averages(law.zbar, np.linalg.cholesky(cov), targets)
-    found = many_classes.gaussian_averages(law, targets, np.arange(40) * 97)
+    loss, slope, curve = Categorical(12).gaussian_averages(distribution.zbar, np.linalg.cholesky(cov), targets)
+    found = many_classes.gaussian_averages(distribution, targets, np.arange(40) * 97)
     assert np.abs(found.slope - slope).max() < 0.01
     assert np.abs(found.loss - loss).max() < 0.02
-    products = found.curvature_products(law.columns)
-    assert np.abs(products - curve @ law.columns).max() < 0.1 * np.abs(products).max()
+    products = found.curvature_products(distribution.columns)
+    assert np.abs(products - curve @ distribution.columns).max() < 0.1 * np.abs(products).max()
 
 
 def test_control_variates_leave_less_to_chance():
-    law, cov = logit_law(0.4, n=60)
+    distribution, cov = logit_distribution(0.4, n=60)
     targets = np.zeros(60, dtype=int)
     x = np.random.default_rng(5).standard_normal((20_000, 12))
     root = np.linalg.cholesky(cov)
     both = np.concatenate([x, -x])
-    truth = np.stack([many_classes.softmax(law.zbar[i] + both @ root[i].T)[0].mean(axis=0) for i in range(60)])
-    found = many_classes.gaussian_averages(law, targets, np.arange(60) * 61)
-    with_them = found.slope + many_classes.one_hot(targets, law.zbar) - truth
+    truth = np.stack([many_classes.softmax(distribution.zbar[i] + both @ root[i].T)[0].mean(axis=0) for i in range(60)])
+    found = many_classes.gaussian_averages(distribution, targets, np.arange(60) * 61)
+    with_them = found.slope + many_classes.one_hot(targets, distribution.zbar) - truth
     assert np.sqrt(np.mean(with_them**2)) < 0.3 * np.sqrt(np.mean((found.pbar - truth) ** 2))
 
 
 def test_forms_of_the_curvature_agree():
-    law, _ = logit_law()
-    found = many_classes.gaussian_averages(law, np.zeros(40, dtype=int), np.arange(40))
+    distribution, _ = logit_distribution()
+    found = many_classes.gaussian_averages(distribution, np.zeros(40, dtype=int), np.arange(40))
     weights = RNG.uniform(0.5, 2, 40)
     Lambda = np.einsum("nk,kl->nkl", found.pbar, np.eye(12)) - found.p.mT @ found.p / found.p.shape[1]
-    E = law.columns
+    E = distribution.columns
     np.testing.assert_allclose(found.curvature_products(E), Lambda @ E, atol=1e-12)
     expected = np.einsum("n,nkr,nkl,nls->rs", weights, E, Lambda, E)
     np.testing.assert_allclose(found.curvature_gram(E, weights), expected, atol=1e-10)
-    diagonal = np.einsum("ki,nkl,li->ni", law.right, Lambda, law.right)
-    np.testing.assert_allclose(found.curvature_diagonal(law.right), diagonal, atol=1e-12)
+    diagonal = np.einsum("ki,nkl,li->ni", distribution.right, Lambda, distribution.right)
+    np.testing.assert_allclose(found.curvature_diagonal(distribution.right), diagonal, atol=1e-12)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -114,8 +117,8 @@ def test_a_row_chooses_the_same_points_in_any_company(dtype):
     features[0] = 0
     reference = features[:0]
     numbers = many_classes.own_numbers(features, reference)
-    pieces = [many_classes.own_numbers(features[i : i + 7], reference) for i in range(0, 500, 7)]
-    np.testing.assert_array_equal(np.concatenate(pieces), numbers)
+    chunks = [many_classes.own_numbers(features[i : i + 7], reference) for i in range(0, 500, 7)]
+    np.testing.assert_array_equal(np.concatenate(chunks), numbers)
     assert len(np.unique(numbers)) > 400
     assert 0 <= numbers.min() < 200
     assert 3800 < numbers.max() < many_classes.POOL
@@ -202,7 +205,7 @@ def test_acceleration_ends_at_the_same_point_in_fewer_steps():
     np.testing.assert_allclose(fast.variances, slow.variances, rtol=1e-3)
 
 
-def test_logit_columns_of_many_classes_have_the_covariance_of_the_law(head):
+def test_logit_columns_of_many_classes_have_the_covariance_of_the_distribution(head):
     features, labels = head
     problem = eb.Problem.create(features, labels, 1.0, classes=np.arange(30))
     posterior = eb.run(problem, eb.MeanField(rank=4, tol=1e-2), particles=5)
@@ -230,12 +233,12 @@ def test_torch_numpy_and_single_precision_agree(head):
     np.testing.assert_allclose(np.sqrt(single.ensemble.variances), sds, rtol=0.03)
 
 
-def test_rows_in_pieces_give_the_same_law(head):
+def test_rows_in_chunks_give_the_same_distribution(head):
     features, labels = head
-    pieces = [(features[i : i + 90], labels[i : i + 90]) for i in range(0, 400, 90)]
+    chunks = [(features[i : i + 90], labels[i : i + 90]) for i in range(0, 400, 90)]
     sampler = eb.MeanField(rank=4, tol=1e-2)
     one = eb.run(eb.Problem.create(features, labels, 1.0, classes=np.arange(30)), sampler, particles=5)
-    two = eb.run(eb.Problem.stream(pieces, 1.0, classes=np.arange(30)), sampler, particles=5)
+    two = eb.run(eb.Problem.stream(chunks, 1.0, classes=np.arange(30)), sampler, particles=5)
     np.testing.assert_allclose(two.theta, one.theta, atol=1e-7)
 
 

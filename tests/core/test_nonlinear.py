@@ -87,20 +87,20 @@ def bent(eps, seed=0, D=8, N=120):
 
 def elliptical_slice(problem, posterior, sweeps, rng):
     """The true posterior, by generalised elliptical slice sampling from the fitted Gaussian (Nishihara et al. 2014)."""
-    law = eb.Gaussian(posterior.mean, posterior.cov)
+    gaussian = eb.Gaussian(posterior.mean, posterior.cov)
 
     def log_ratio(theta):
-        return problem.prior.log_density(theta) - problem.loss(theta) - law.log_density(theta)
+        return problem.prior.log_density(theta) - problem.loss(theta) - gaussian.log_density(theta)
 
-    theta, kept = law.sample(400, rng), []
+    theta, kept = gaussian.sample(400, rng), []
     for sweep in range(sweeps):
-        nu = law.sample(len(theta), rng) - law.mean
+        nu = gaussian.sample(len(theta), rng) - gaussian.mean
         level = log_ratio(theta) + np.log(rng.random(len(theta)))
         angle = rng.uniform(0, 2 * np.pi, len(theta))
         low, high = angle - 2 * np.pi, angle.copy()
         new, open_ = theta.copy(), np.ones(len(theta), bool)
         while open_.any():
-            trial = law.mean + (theta - law.mean) * np.cos(angle)[:, None] + nu * np.sin(angle)[:, None]
+            trial = gaussian.mean + (theta - gaussian.mean) * np.cos(angle)[:, None] + nu * np.sin(angle)[:, None]
             good = open_ & (log_ratio(trial) > level)
             new[good] = trial[good]
             open_ &= ~good

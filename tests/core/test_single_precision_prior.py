@@ -8,6 +8,6 @@ torch = pytest.importorskip("torch")
 
 
 def test_a_number_is_a_variance_in_the_dtype_of_the_mean():
-    law = eb.Gaussian(torch.zeros(3, dtype=torch.float32), 2.0)
-    assert law.cov.dtype == torch.float32
-    assert law.cov.tolist() == [2.0, 2.0, 2.0]
+    gaussian = eb.Gaussian(torch.zeros(3, dtype=torch.float32), 2.0)
+    assert gaussian.cov.dtype == torch.float32
+    assert gaussian.cov.tolist() == [2.0, 2.0, 2.0]

@@ -36,9 +36,9 @@ def test_rows_of_a_stream_cannot_be_picked():
 
 
 def test_a_shard_of_a_stream():
-    pieces = [(X[:40], Y[:40]), (X[40:], Y[40:])]
+    chunks = [(X[:40], Y[:40]), (X[40:], Y[40:])]
     whole = eb.run(eb.Problem.create(X, Y), particles=30).theta
-    for problem in (eb.Problem.stream(pieces).shard(), eb.Problem.stream_sharded(pieces)):
+    for problem in (eb.Problem.stream(chunks).shard(), eb.Problem.stream_sharded(chunks)):
         assert np.max(np.abs(eb.run(problem, particles=30).theta - whole)) < 1e-10
 
 

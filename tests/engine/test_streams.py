@@ -17,7 +17,7 @@ WEIGHTS = RNG.uniform(0.5, 2, 300)
 CUTS = np.split(np.arange(300), [7, 7, 130, 299])  # uneven, one of them empty
 
 
-class Pieces:
+class Chunks:
     """Counts how often it is read."""
 
     def __init__(self, labels, weights=None):
@@ -34,29 +34,29 @@ class Pieces:
     "sampler", [eb.Equilibrium(), eb.MeanField(), eb.MeanField(rank=2, tol=1e-3), eb.Homotopy(steps=4)]
 )
 @pytest.mark.parametrize("labels", [LABELS, GRADES])
-def test_pieces_are_the_whole(sampler, labels):
+def test_chunks_are_the_whole(sampler, labels):
     whole = eb.Problem.create(FEATURES, labels, 2.0, intercept=10.0, weights=WEIGHTS)
-    pieces = eb.Problem.stream(Pieces(labels, WEIGHTS), 2.0, intercept=10.0, chunk=50)
-    one, two = (eb.run(problem, sampler, particles=30, seed=1) for problem in (whole, pieces))
+    chunks = eb.Problem.stream(Chunks(labels, WEIGHTS), 2.0, intercept=10.0, chunk=50)
+    one, two = (eb.run(problem, sampler, particles=30, seed=1) for problem in (whole, chunks))
     assert np.max(np.abs(one.theta - two.theta)) < 1e-8
     assert np.array_equal(one.classes, two.classes)
 
 
 def test_fewer_particles_than_parameters_and_the_map():
-    whole, pieces = eb.Problem.create(FEATURES, LABELS), eb.Problem.stream(Pieces(LABELS))
-    assert np.allclose(eb.run(whole, particles=3).theta, eb.run(pieces, particles=3).theta, atol=1e-8)
+    whole, chunks = eb.Problem.create(FEATURES, LABELS), eb.Problem.stream(Chunks(LABELS))
+    assert np.allclose(eb.run(whole, particles=3).theta, eb.run(chunks, particles=3).theta, atol=1e-8)
 
 
-def test_trust_needs_no_more_than_pieces():
-    whole, pieces = eb.Problem.create(FEATURES, LABELS), eb.Problem.stream(Pieces(LABELS))
-    one, two = (eb.assess(problem, eb.run(problem)) for problem in (whole, pieces))
+def test_trust_needs_no_more_than_chunks():
+    whole, chunks = eb.Problem.create(FEATURES, LABELS), eb.Problem.stream(Chunks(LABELS))
+    one, two = (eb.assess(problem, eb.run(problem)) for problem in (whole, chunks))
     assert one.verdict == two.verdict
     assert one.data_rank == two.data_rank == 5
     assert one.shift == pytest.approx(two.shift, abs=1e-6)
 
 
 def test_a_source_is_read_once_to_look_and_once_a_step():
-    source = Pieces(LABELS)
+    source = Chunks(LABELS)
     problem = eb.Problem.stream(source)
     assert source.reads == 1
     problem.loss(np.zeros((2, 5)))
@@ -127,10 +127,10 @@ def test_paths_are_sources(tmp_path):
     with pytest.raises(ValueError, match=r"expected \.npz or \.parquet"):
         eb.Problem.stream(tmp_path / "x.npy")
     with pytest.raises(ValueError, match="this source yields its own"):
-        eb.Problem.stream(Pieces(LABELS), target="grade")
+        eb.Problem.stream(Chunks(LABELS), target="grade")
 
 
-def test_a_cut_file_is_told(tmp_path):
+def test_a_truncated_file_raises(tmp_path):
     np.save(tmp_path / "x.npy", FEATURES)
     whole = (tmp_path / "x.npy").read_bytes()
     (tmp_path / "x.npy").write_bytes(whole[:-1000])
@@ -181,9 +181,9 @@ def test_parquet_columns_of_several_kinds_have_one_dtype(tmp_path):
     few = FEATURES[:, :1].astype(np.float32)
     frame = pd.DataFrame(few, columns=["a"]).assign(n=np.arange(300, dtype=np.int16), yes=LABELS == "yes", grade=LABELS)
     frame.to_parquet(tmp_path / "rows.parquet")
-    pieces = [x for x, _ in ParquetRows(tmp_path / "rows.parquet", "grade", chunk=100)]
-    assert {x.dtype for x in pieces} == {np.dtype(np.float32)}
-    assert np.array_equal(np.concatenate(pieces), frame[["a", "n", "yes"]].to_numpy(dtype=np.float32))
+    chunks = [x for x, _ in ParquetRows(tmp_path / "rows.parquet", "grade", chunk=100)]
+    assert {x.dtype for x in chunks} == {np.dtype(np.float32)}
+    assert np.array_equal(np.concatenate(chunks), frame[["a", "n", "yes"]].to_numpy(dtype=np.float32))
 
 
 def test_files_of_another_kind_are_refused(tmp_path):
@@ -202,7 +202,7 @@ def test_files_of_another_kind_are_refused(tmp_path):
 
 
 def test_what_needs_all_rows_says_so():
-    problem = eb.Problem.stream(Pieces(LABELS))
+    problem = eb.Problem.stream(Chunks(LABELS))
     with pytest.raises(ValueError, match="read in chunks"):
         eb.polish(problem, eb.run(problem), 2)
     with pytest.raises(ValueError, match="read in chunks"):
@@ -237,7 +237,7 @@ def test_bad_sources_get_one_sentence(source, sentence):
 
 
 def test_a_generator_can_be_read_only_once():
-    problem = eb.Problem.stream(piece for piece in Pieces(LABELS))
+    problem = eb.Problem.stream(chunk for chunk in Chunks(LABELS))
     with pytest.raises(ValueError, match="again and again"):
         eb.run(problem)
 
@@ -251,7 +251,7 @@ def test_npy_of_another_shape_is_refused(tmp_path):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_a_stream_is_cut_as_rows_in_memory_are_and_gives_the_same_bits(dtype):
     rng = np.random.default_rng(0)
-    features = rng.standard_normal((20_000, 60)).astype(dtype)  # large enough for even parts and longer strips
+    features = rng.standard_normal((20_000, 60)).astype(dtype)  # large enough for even parts and longer chunks
     labels = features[:, 0] + rng.logistic(size=20_000) > 0
     bounds = [0, 100, 7_000, 7_001, 15_000, 20_000]
     parts = [(features[a:b], labels[a:b]) for a, b in pairwise(bounds)]

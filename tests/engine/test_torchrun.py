@@ -188,7 +188,7 @@ def test_three_processes_with_little_data(folder, triple, name):
     assert differences(folder / f"{name}-1.safetensors", triple[0] / f"{name}-3.safetensors") < CLOSE
 
 
-def test_bad_input_is_told_once_and_ends_all(triple):
+def test_bad_input_is_reported_once_and_ends_all_processes(triple):
     here, (_, _, errors) = triple
     sentences = [line for line in errors.splitlines() if line.startswith("error: ")]
     assert [codes(here, position, 3) for position in (3, 4, 5)] == [[2, 2, 2]] * 3

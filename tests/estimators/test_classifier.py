@@ -270,7 +270,7 @@ def test_priors_of_every_shape(cancer):
     np.testing.assert_allclose(tight.posterior_.mean[:D], 0.5, atol=0.01)
 
 
-def test_a_run_that_does_not_settle_warns(wine):
+def test_a_run_that_does_not_converge_warns(wine):
     X, y = wine
     with pytest.warns(ConvergenceWarning, match="raise max_steps"):
         EnsembleClassifier(eb.Equilibrium(max_steps=2)).fit(X, y)

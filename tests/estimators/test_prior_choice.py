@@ -148,7 +148,7 @@ def test_partial_fit_chooses_on_the_first_batch():
     assert clf.partial_fit(X[1::2], y[1::2]).tuning_ == chosen
 
 
-def test_every_fit_chooses_anew(fitted):
+def test_every_fit_chooses_again(fitted):
     clf = clone(fitted)
     assert clf.prior_precision == "auto"
     assert not hasattr(clf, "tuning_")

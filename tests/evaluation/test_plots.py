@@ -207,8 +207,8 @@ def test_the_axis_of_a_wide_spread_is_logarithmic(ax):
 def test_the_marginal_of_a_gaussian_is_exact(posterior, ax):
     assert plots.marginal_posterior(ax, posterior, 2) is ax
     x, density = ax.lines[0].get_data()
-    law = scipy.stats.norm(posterior.mean[2], posterior.cov[2, 2] ** 0.5)
-    np.testing.assert_allclose(density, law.pdf(x))
+    normal = scipy.stats.norm(posterior.mean[2], posterior.cov[2, 2] ** 0.5)
+    np.testing.assert_allclose(density, normal.pdf(x))
     assert (ax.get_ylabel(), names(ax)) == ("density", ["equilibrium"])
 
 

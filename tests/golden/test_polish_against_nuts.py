@@ -1,4 +1,4 @@
-"""Two samples, one law? Particles against draws of NUTS, by a permutation test of the energy distance."""
+"""Two samples, one distribution? Particles against draws of NUTS, by a permutation test of the energy distance."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ PERMUTATIONS, LEVEL = 199, 0.01
 
 def energy_test(x, y, rng):
     """The share of random splits of the pooled sample whose energy distance is at least that of x (n, P) and y (m, P);
-    small when the laws differ. Coordinates are whitened by the pooled covariance.
+    small when the distributions differ. Coordinates are whitened by the pooled covariance.
     """
     pooled = np.concatenate([x, y])
     root = np.linalg.cholesky(np.linalg.inv(np.cov(pooled.T)))
@@ -25,7 +25,7 @@ def energy_test(x, y, rng):
 
 
 @pytest.mark.parametrize("name", SAMPLED)
-def test_polished_particles_have_the_law_of_nuts(name):
+def test_polished_particles_have_the_distribution_of_nuts(name):
     problem = real_problem(name)
     draws = np.load(FOLDER / f"nuts_{name}.npz")["draws"].astype(np.float64)
     before = eb.run(problem, eb.MeanField(), particles=600)

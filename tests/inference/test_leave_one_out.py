@@ -51,7 +51,7 @@ def test_nearly_equals_fits_without_the_row(classes):
     assert np.max(np.abs(np.diff(exact) - np.diff(quick))) < 0.1 * np.max(np.abs(np.diff(exact)))
 
 
-def test_a_cavity_is_the_law_without_the_factor():
+def test_a_cavity_is_the_gaussian_without_the_factor():
     rng = np.random.default_rng(0)
     n, K = 6, 3
     roots = rng.standard_normal((2, n, K, K))

@@ -139,7 +139,7 @@ def test_sparse_chunked_and_torch_features_give_the_same():
     assert np.allclose([propagate(other).log_evidence for other in others], value, atol=1e-6)
 
 
-def test_a_datum_without_features_says_nothing_of_the_weights():
+def test_a_row_without_features_says_nothing_of_the_weights():
     problem = method_problem("T0")
     features, labels = problem.features, problem.targets.astype(int)
     more = eb.Problem.create(np.vstack([features, np.zeros((1, 2))]), np.append(labels, 1), 1.0)

@@ -59,15 +59,15 @@ def test_random_particles_are_far_worse_at_every_size(binary):
 def test_a_structured_covariance_is_exact_when_its_rank_covers_everything(kind, request):
     problem, features = request.getfixturevalue(kind)
     full = eb.run(problem, eb.MeanField(), particles=10)
-    structured_law = low_rank(problem, problem.dim)
-    assert structured_law.info.converged
-    assert np.abs(structured_law.predict_proba(features) - full.predict_proba(features)).max() < 2.5e-3
-    deviation = np.linalg.norm(structured_law.cov - full.cov) / np.linalg.norm(full.cov)
+    structured_gaussian = low_rank(problem, problem.dim)
+    assert structured_gaussian.info.converged
+    assert np.abs(structured_gaussian.predict_proba(features) - full.predict_proba(features)).max() < 2.5e-3
+    deviation = np.linalg.norm(structured_gaussian.cov - full.cov) / np.linalg.norm(full.cov)
     assert deviation < 0.03  # softmax: 256 quadrature points against 1024; two classes have an exact rule
 
 
 def test_a_binary_structured_covariance_is_nearly_exact_at_any_rank(binary):
-    """The frame diagonalises the Hessian at the most probable parameters, and that at the law almost."""
+    """The frame diagonalises the Hessian at the MAP estimate, and almost diagonalises it at the Gaussian."""
     problem, features = binary
     full = eb.run(problem, eb.MeanField(), particles=10)
     for rank, bar in ((4, 4e-3), (20, 2e-3)):
@@ -95,8 +95,8 @@ def test_fewer_data_than_parameters_keep_the_prior_where_they_say_nothing():
 
 
 @pytest.mark.parametrize("kind", ["binary", "softmax"])
-def test_particles_follow_the_law(kind, request):
-    """Many particles of a low-rank law have its covariance: in the basis exactly, outside on average."""
+def test_particles_follow_the_gaussian(kind, request):
+    """Many particles of a low-rank Gaussian have its covariance: in the basis exactly, outside on average."""
     problem, features = request.getfixturevalue(kind)
     posterior = low_rank(problem, 10, particles=4000)
     assert isinstance(posterior.ensemble.complement, Complement)
@@ -107,7 +107,7 @@ def test_particles_follow_the_law(kind, request):
     assert np.abs(average - posterior.predict_proba(features)).max() < 0.02
 
 
-def test_draws_and_density_of_a_law_with_complement_agree(softmax):
+def test_draws_and_density_of_a_gaussian_with_complement_agree(softmax):
     problem, _ = softmax
     ensemble = low_rank(problem, 10).ensemble
     z = np.random.default_rng(0).standard_normal((3, ensemble.freedom))
@@ -212,7 +212,7 @@ def test_other_samplers_and_own_particles_keep_to_their_span(binary):
     assert "say nothing of the others" in eb.run(problem, eb.Homotopy(), particles=8).info.message
 
 
-def test_a_law_with_complement_survives_the_disk(softmax, tmp_path):
+def test_a_gaussian_with_complement_survives_the_disk(softmax, tmp_path):
     problem, features = softmax
     posterior = low_rank(problem, 6)
     eb.save(posterior, tmp_path / "m.safetensors")
@@ -233,7 +233,7 @@ def test_trust_and_polish_take_a_structured_covariance(binary):
     assert polished.predict_proba(features).shape == (300, 2)
 
 
-def test_a_run_in_pieces_ends_where_one_run_ends(softmax):
+def test_an_interrupted_run_ends_where_one_run_ends(softmax):
     problem, _ = softmax
     short = eb.MeanField(rank=6, max_steps=3)
     *_, state = eb.iterate(problem, short, particles=10)
@@ -241,7 +241,7 @@ def test_a_run_in_pieces_ends_where_one_run_ends(softmax):
     np.testing.assert_allclose(last.ensemble.mean, low_rank(problem, 6).mean, atol=1e-8)
 
 
-def test_a_structured_run_that_does_not_settle_says_so(binary):
+def test_a_structured_run_that_does_not_converge_says_so(binary):
     problem, _ = binary
     with pytest.warns(UserWarning, match="did not converge"):
         posterior = eb.run(problem, eb.MeanField(rank=5, max_steps=1), particles=10)

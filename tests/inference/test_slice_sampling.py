@@ -13,7 +13,7 @@ CHAINS = 20_000
 
 
 def skewed(z):
-    """log of prod_i 2 sigma(4 z_i - 1), a strongly skewed law whose moments are known by quadrature."""
+    """log of prod_i 2 sigma(4 z_i - 1), a strongly skewed distribution whose moments are known by quadrature."""
     return np.sum(np.log(expit(4 * z - 1)), axis=1)
 
 
@@ -24,7 +24,7 @@ def quadrature(power):
 
 
 def draws(rng):
-    """Exact draws of the skewed law, by rejection from N(0, I)."""
+    """Exact draws of the skewed distribution, by rejection from N(0, I)."""
     z = rng.standard_normal((8 * CHAINS, 2))
     kept = z[np.all(rng.random(z.shape) < expit(4 * z - 1), axis=1)]
     return kept[:CHAINS]

@@ -34,7 +34,7 @@ def test_same_numbers_on_every_library(sampler, likelihood, backend):
     features, labels = raw_data(likelihood)
     prior = full_prior(likelihood)
     if backend == "jax" and (likelihood != "bernoulli" or sampler not in ("equilibrium", "homotopy", "mean field")):
-        pytest.skip("jax compiles every shape anew; three samplers show that it works")
+        pytest.skip("jax compiles every shape again; three samplers show that it works")
     convert = BACKENDS[backend]
     expected = eb.run(make(likelihood, features, labels, prior, chunk=16), SAMPLERS[sampler], particles=15, seed=2)
     actual = eb.run(

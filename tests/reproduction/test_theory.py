@@ -18,8 +18,8 @@ def problem():
 def test_both_systems_start_together_and_have_the_right_distributions(problem):
     coupling = couple(problem, problem.prior, 200, [0.0, 0.5, 30.0], np.random.default_rng(0))
     assert coupling.bound[0] < 1e-12
-    law = mean_field_path(problem, problem.prior, [0.0, 0.5, 30.0])[1]
-    white = np.linalg.solve(np.linalg.cholesky(law.cov), (coupling.eta[1] - law.mean).T)
+    limit = mean_field_path(problem, problem.prior, [0.0, 0.5, 30.0])[1]
+    white = np.linalg.solve(np.linalg.cholesky(limit.cov), (coupling.eta[1] - limit.mean).T)
     start = coupling.theta[0].T  # eta_s is a linear image of the start: whitened by N(m_s, P_s), a rotation of it
     assert white.T @ white == pytest.approx(start.T @ start, abs=1e-4)
     equilibrium = eb.run(problem, eb.Equilibrium(tau=0.3, tol=1e-9, max_steps=500), theta=coupling.theta[0])

@@ -188,9 +188,9 @@ def test_reduction_to_the_data_is_exact(name):
     reduced, lift = eb.reduce_to_data(problem)
     assert (problem.dim, reduced.dim) == (50, 30)
     full, small = eb.run(problem, eb.MeanField(tol=1e-9)), eb.run(reduced, eb.MeanField(tol=1e-9))
-    law = lift(eb.Gaussian(small.mean, small.cov))
-    assert law.mean == pytest.approx(full.mean, abs=1e-5)
-    assert law.cov == pytest.approx(full.cov, abs=1e-4)
+    gaussian = lift(eb.Gaussian(small.mean, small.cov))
+    assert gaussian.mean == pytest.approx(full.mean, abs=1e-5)
+    assert gaussian.cov == pytest.approx(full.cov, abs=1e-4)
     assert small.state.control.point.free_energy == pytest.approx(full.state.control.point.free_energy, abs=1e-8)
 
 
@@ -202,7 +202,7 @@ def test_reduction_with_a_full_prior_with_a_mean_and_an_intercept():
     problem = eb.Problem.create(features, labels, prior, intercept=3.0, classes=[0, 1])
     reduced, lift = eb.reduce_to_data(problem)
     full, small = eb.run(problem, eb.MeanField(tol=1e-9)), eb.run(reduced, eb.MeanField(tol=1e-9))
-    law = lift(eb.Gaussian(small.mean, small.cov))
+    gaussian = lift(eb.Gaussian(small.mean, small.cov))
     assert reduced.dim == 4
-    assert law.mean == pytest.approx(full.mean, abs=1e-6)
-    assert law.cov == pytest.approx(full.cov, abs=1e-5)
+    assert gaussian.mean == pytest.approx(full.mean, abs=1e-6)
+    assert gaussian.cov == pytest.approx(full.cov, abs=1e-5)

@@ -101,7 +101,7 @@ def test_equal_and_duplicated_particles():
     assert np.abs(posterior.theta[:5] - posterior.theta[0]).max() < 1e-6
 
 
-def test_two_particles_one_datum_one_feature():
+def test_two_particles_one_row_one_feature():
     problem = eb.Problem.create([[1.0]], [1], 1.0, classes=[0, 1])
     for sampler in (eb.Equilibrium(), eb.MeanField(), eb.Homotopy(), eb.TrotterSampler()):
         posterior = eb.run(problem, sampler, particles=2)

@@ -11,7 +11,7 @@ from oracles.problems import method_problem
 
 
 @given(st.integers(1, 200), st.integers(1, 250), st.integers(0, 2**32), st.integers(0, 50))
-def test_every_datum_is_in_exactly_one_batch(size, batch, seed, epoch):
+def test_every_row_is_in_exactly_one_batch(size, batch, seed, epoch):
     parts = partition(size, batch, seed, epoch)
     assert sorted(int(i) for part in parts for i in part) == list(range(size))
     assert max(len(part) for part in parts) <= batch
@@ -23,8 +23,8 @@ def test_passes_differ():
     assert any(not np.array_equal(a, b) for a, b in zip(first, second, strict=True))
 
 
-def test_total_weight_of_every_datum_is_one(monkeypatch):
-    """Count what reaches the moments: over a whole mini-batch homotopy each datum has weight exactly 1."""
+def test_total_weight_of_every_row_is_one(monkeypatch):
+    """Count what reaches the moments: over a whole mini-batch homotopy each row has weight exactly 1."""
     from enkbayes.samplers import homotopy
 
     problem = method_problem("T0")

@@ -46,7 +46,7 @@ def test_fixed_large_tau_fails_on_some_of_them_and_says_so():
 
 
 @pytest.mark.parametrize("name", ["T4", "T6"])
-def test_where_a_finite_ensemble_cycles_it_settles_with_the_closure(name):
+def test_where_a_finite_ensemble_cycles_it_converges_with_the_closure(name):
     posterior = eb.run(method_problem(name), eb.Equilibrium(), particles=100)
     assert posterior.info.converged
     assert posterior.info.blend > 0
@@ -61,7 +61,7 @@ def test_elsewhere_the_residual_of_its_own_averages_vanishes(name):
     assert problem.potential_moments(posterior.ensemble, Expectation(0.0)).residual < 1e-6
 
 
-def test_skewed_features_settle():
+def test_skewed_features_converge():
     problem, J = skewed_problem()
     posterior = eb.run(problem, eb.Equilibrium(), particles=J)
     assert posterior.info.converged
@@ -108,7 +108,7 @@ def test_extreme_scales(scale):
 
 
 @pytest.mark.parametrize("sampler", [eb.MeanField(), eb.Equilibrium()], ids=repr)
-def test_softmax_problems_settle_too(sampler):
+def test_softmax_problems_converge_too(sampler):
     rng = np.random.default_rng(0)
     for scale, variance in ((0.3, 1.0), (1.0, 10.0), (10.0, 1.0), (5.0, 100.0)):
         features = scale * rng.standard_normal((90, 4))
@@ -120,7 +120,7 @@ def test_softmax_problems_settle_too(sampler):
 
 
 def test_softmax_quadrature_is_refined_when_it_stalls():
-    """Standardised digits have pixels 20 sds from their mean; 256 points a datum are then too few to settle."""
+    """Standardised digits have pixels 20 sds from their mean; 256 points a row are then too few to converge."""
     from sklearn.datasets import load_digits
     from sklearn.preprocessing import StandardScaler
 
