@@ -123,3 +123,23 @@ def test_no_rows_add_nothing(name, expectation):
         assert float(moments.loss) == 0
         assert not np.any(moments.g)
         assert not np.any(moments.S)
+
+
+@likelihoods
+def test_uncertainty_is_in_nats_for_classes_and_in_squared_units_for_real_targets(name):
+    features, labels = raw_data(name)
+    posterior = eb.run(make(name, features, labels, 1.0), particles=60)
+    found = posterior.predict_uncertainty(features)
+    assert found.total == pytest.approx(found.aleatoric + found.epistemic, abs=1e-14)
+    assert np.all(found.aleatoric >= 0)
+    assert np.all(found.epistemic >= 0)
+    classes = ALL[name].n_classes
+    if classes is not None:
+        assert np.all(found.total <= np.log(classes) + 1e-12)
+        assert np.array_equal(found.confidence, posterior.predict_proba(features).max(axis=-1))
+        return
+    values = posterior.sample_proba(features)[..., 0]
+    noise = {"normal": np.full_like(values, 0.5), "poisson": values}[name]
+    assert found.aleatoric == pytest.approx(noise.mean(axis=0), abs=1e-12)
+    assert found.epistemic == pytest.approx(values.var(axis=0), abs=1e-12)
+    assert np.all(np.isnan(found.confidence))

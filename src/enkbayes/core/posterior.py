@@ -11,7 +11,7 @@ import numpy as np
 
 from enkbayes.core.ensemble import AffineEnsemble
 from enkbayes.core.gaussian import Gaussian
-from enkbayes.core.likelihoods import Likelihood
+from enkbayes.core.likelihoods import Categorical, Likelihood
 from enkbayes.core.likelihoods.many_classes import VERY_MANY, predictive
 from enkbayes.core.linear_logits import LinearLogits
 from enkbayes.engine.arrays import Array, all_finite, anchor, entropy, floating, namespace, row_slices, symmetric
@@ -262,7 +262,8 @@ class Posterior:
 
     def _gaussian_proba(self, rows: Array, ensemble: AffineEnsemble) -> Array:
         """Return (n, K), the integral over the Gaussian, for some rows."""
-        many, complement = (self.map.outputs or 1) >= VERY_MANY, ensemble.complement  # type: ignore[union-attr]
+        many = isinstance(self.likelihood, Categorical) and self.likelihood.outputs >= VERY_MANY
+        complement = ensemble.complement
         logits_of = self.map.gaussian_logits if many else self.map.predictive_logits  # type: ignore[union-attr]
         mean_logits, V = logits_of(rows, ensemble)
         if not all_finite(namespace(V).vecdot(V, V)):

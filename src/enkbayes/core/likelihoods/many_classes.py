@@ -26,12 +26,8 @@ from enkbayes.core.low_rank import Complement, narrowed
 from enkbayes.core.moments import Diverged
 from enkbayes.engine.arrays import Array, all_finite, like, namespace, one_hot, softmax
 
-MANY = 30  # number of classes from which this is faster than a K x K matrix for each row
-PAIRS = 16  # antithetic pairs of points of a row
-PREDICTIVE_PAIRS = 256  # the same for a prediction, whose error no sum over rows averages out
-VERY_MANY = 200  # the same for predictions; below, a quadrature with K x K roots is more accurate
+VERY_MANY = 200  # number of classes from which predictions use this; below, K x K roots are more accurate
 POOL = 4096  # points from which rows choose
-COLUMNS = 32  # features that decide the choice
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,8 +108,10 @@ def point_averages(zbar: Array, targets: Array) -> SoftmaxAverages:
     return SoftmaxAverages(log_sum - namespace(zbar).sum(zbar * t, axis=-1), p - t, p[:, None, :])
 
 
-def gaussian_averages(logits: LogitDistribution, targets: Array, numbers: Array, pairs: int = PAIRS) -> SoftmaxAverages:
-    """Return the averages for Gaussian logits; `numbers` (n,), from `own_numbers`, choose the points of each row."""
+def gaussian_averages(logits: LogitDistribution, targets: Array, numbers: Array, pairs: int = 16) -> SoftmaxAverages:
+    """Return the averages for Gaussian logits over `pairs` antithetic pairs of points a row, which `numbers` (n,), from
+    `own_numbers`, choose.
+    """
     xp = namespace(logits.zbar)
     if not all_finite(xp.sum(logits.s, axis=1)):
         raise Diverged("the variances of the logits are not finite")
@@ -125,12 +123,12 @@ def gaussian_averages(logits: LogitDistribution, targets: Array, numbers: Array,
     return SoftmaxAverages(loss, xp.mean(p, axis=1) + shift - t, p)
 
 
-def predictive(features: Array, mean_logits: Array, V: Array, complement: Complement) -> Array:
+def predictive(features: Array, mean_logits: Array, V: Array, complement: Complement, pairs: int = 256) -> Array:
     """Return the expected class probabilities (n, K) under a Gaussian with a complement; V (n, K, r) are the
     logits of its basis.
 
     What `Categorical.predictive` gives for the columns of V and of `complement.logit_columns`, at a cost that does not
-    grow like K cubed.
+    grow like K cubed. There are more pairs of points than in a fit, because no sum over rows averages the errors out.
     """
     xp, frame = namespace(V), complement.frame
     E = xp.matmul(frame.right.mT, V * xp.sqrt(complement.tightening))
@@ -138,7 +136,7 @@ def predictive(features: Array, mean_logits: Array, V: Array, complement: Comple
     logits = LogitDistribution(mean_logits, frame.right, s, E, 1 - 1 / complement.tightening)
     nothing = xp.zeros((V.shape[0],), dtype=xp.int64, device=V.device)
     numbers = own_numbers(features, mean_logits)
-    p = gaussian_averages(logits, nothing, numbers, PREDICTIVE_PAIRS).slope + one_hot(nothing, mean_logits)
+    p = gaussian_averages(logits, nothing, numbers, pairs).slope + one_hot(nothing, mean_logits)
     p = xp.maximum(p, xp.zeros_like(p))  # the control variates may take a little too much
     return p / xp.sum(p, axis=-1, keepdims=True)
 
@@ -164,21 +162,21 @@ def _second_order(logits: LogitDistribution, deviations: Array) -> tuple[Array, 
     return weight * value, weight[:, None] * p * (rest / 2 - value[:, None])
 
 
-def own_numbers(features: Any, reference: Array) -> Array:
-    """Return a whole number below POOL for each row of features (n, D), a function of the row alone.
+def own_numbers(features: Any, reference: Array, columns: int = 32) -> Array:
+    """Return a whole number below POOL for each row of features (n, D), a function of `columns` of its features alone.
 
     Sums are taken column by column, so that they do not depend on the rows that come along.
     """
     xp = namespace(reference)
     D = features.shape[1]
-    weights = np.random.default_rng(7).uniform(0.5, 1.5, COLUMNS) * np.resize([1.0, -1.0], COLUMNS)
+    weights = np.random.default_rng(7).uniform(0.5, 1.5, columns) * np.resize([1.0, -1.0], columns)
     if scipy.sparse.issparse(features):
         factors = np.resize(weights, D).astype(features.dtype)
         total, size = like(features @ factors, reference), like(abs(features) @ np.abs(factors), reference)
     else:
         total = xp.zeros((features.shape[0],), dtype=features.dtype, device=reference.device)
         size = xp.zeros_like(total)
-        for factor, column in zip(weights.tolist(), range(0, D, max(1, D // COLUMNS)), strict=False):
+        for factor, column in zip(weights.tolist(), range(0, D, max(1, D // columns)), strict=False):
             total = total + features[:, column] * factor
             size = size + xp.abs(features[:, column])
     share = xp.where(size > 0, total / xp.where(size > 0, size, xp.ones_like(size)), xp.zeros_like(size)) * 997.0
