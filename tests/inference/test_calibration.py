@@ -84,7 +84,7 @@ def test_right_weights_are_left_alone_or_nearly_so():
 
 
 def test_rows_that_judge_have_not_been_learnt():
-    """On noise a wide posterior explains the rows it has seen, and no others."""
+    """On noise a wide posterior explains the rows that it was fitted to, and no others."""
     rng = np.random.default_rng(8)
     features, labels = rng.standard_normal((80, 40)), rng.integers(0, 2, 80)
     problem, calibration = calibrate(eb.Problem.create(features, labels), np.full(40, 1e-3))

@@ -38,7 +38,7 @@ def really_left_out(problem):
 
 @pytest.mark.parametrize("classes", [2, 3])
 def test_nearly_equals_fits_without_the_row(classes):
-    """Errors are small against what a row gains by being seen, and against the differences between priors."""
+    """Errors are small compared with what a row gains by being fitted to, and with the differences between priors."""
     exact, quick = [], []
     for variance in SPREADS:
         task = problem(classes, size=40, variance=variance)

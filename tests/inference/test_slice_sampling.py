@@ -44,7 +44,7 @@ def test_a_known_target_is_invariant_and_found(start):
 
 
 def test_the_transition_is_reversible():
-    """E[f(before) g(after)] = E[g(before) f(after)] from equilibrium: more than invariance, it sees a wrong bracket."""
+    """E[f(before) g(after)] = E[g(before) f(after)] in equilibrium. This is stronger than invariance."""
     rng = np.random.default_rng(2)
     before = draws(rng)
     after, _ = elliptical_slice_sweeps(skewed, before, 1, rng)

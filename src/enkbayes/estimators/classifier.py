@@ -41,7 +41,7 @@ FLOATS = (np.float64, np.float32)
 
 
 def at_least_two(classes: Array) -> Array:
-    """Return the classes, or raise an error if there is nothing to tell apart."""
+    """Return the classes, or raise a ValueError if there is only one."""
     if len(classes) < 2:
         raise ValueError(f"labels have only one class, {classes[0]}; expected two or more classes")
     return classes
@@ -487,7 +487,7 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return fit_likelihood(problem) if self.likelihood == "ordinal" else problem
 
     def _too_few_particles(self, problem: Problem, sampler: Sampler) -> bool:
-        """Tell whether the particles cannot leave a subspace that the data did not choose."""
+        """Return whether the particles stay in a subspace that the data did not choose."""
         return self.particles <= problem.dim and mean_field_of(sampler) is None
 
     def _warn_of_few_particles(self, problem: Problem, sampler: Sampler) -> None:
