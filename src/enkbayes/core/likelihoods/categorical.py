@@ -104,7 +104,11 @@ def _loss_and_slope(p: Array, log_sum: Array, mean_logits: Array, targets: Array
 
 
 def _mean_curvature(p: Array) -> Array:
-    """Return mu[Lambda] = diag(pbar) - mean_q p_q p_q' (n, K, K) from probabilities p (n, Q, K)."""
+    """Return mu[Lambda] = diag(pbar) - mean_q p_q p_q' (n, K, K) from probabilities p (n, Q, K).
+
+    pbar is taken as the row sums of mean_q p_q p_q', so that Lambda 1 = 0 in any precision.
+    """
     xp = namespace(p)
     eye = xp.eye(p.shape[-1], dtype=p.dtype, device=p.device)
-    return _mean(p)[:, :, None] * eye - xp.matmul(p.mT, p) / p.shape[1]
+    products = xp.matmul(p.mT, p) / p.shape[1]
+    return xp.sum(products, axis=-1)[:, :, None] * eye - products
