@@ -141,6 +141,12 @@ class AffineEnsemble:
         """The number of directions in which N(mean, cov) has any spread: r, or P with a complement."""
         return self.gaussian.freedom
 
+    def scaled(self, factor: float) -> AffineEnsemble:
+        """Return the ensemble with all parameters, and so all linear logits, multiplied by a number."""
+        c = self.complement
+        complement = None if c is None else replace(c, variance=c.variance * factor**2)
+        return replace(self, mean=self.mean * factor, basis=self.basis * factor, complement=complement)
+
     def to(self, reference: Array) -> AffineEnsemble:
         """Return the same ensemble in the library, dtype and device of `reference`."""
         complement = None if self.complement is None else self.complement.to(reference)

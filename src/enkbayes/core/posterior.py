@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -14,9 +14,22 @@ from enkbayes.core.gaussian import Gaussian
 from enkbayes.core.likelihoods import Categorical, Likelihood
 from enkbayes.core.likelihoods.many_classes import VERY_MANY, predictive
 from enkbayes.core.linear_logits import LinearLogits
-from enkbayes.engine.arrays import Array, all_finite, anchor, entropy, floating, namespace, row_slices, symmetric
+from enkbayes.core.logit_noise import noisy_members, noisy_predictive
+from enkbayes.engine.arrays import (
+    Array,
+    all_finite,
+    anchor,
+    entropy,
+    floating,
+    like,
+    namespace,
+    part_of,
+    row_slices,
+    symmetric,
+)
 
 CHUNK = 4096
+MEMBERS = 256  # at least so many predictions are averaged where logits have noise
 
 
 @dataclass(frozen=True)
@@ -61,6 +74,9 @@ class Uncertainty:
     in squared units of the target: aleatoric is the average variance of the noise, epistemic the variance of the
     particles' predictions; confidence is NaN.
 
+    `far_field` is the share of `epistemic` that comes from noise in the logits, which grows with the distance from the
+    training data (`enkbayes.inference.far_field`); None where there is no such noise.
+
     Examples
     --------
     >>> import enkbayes as eb
@@ -74,6 +90,7 @@ class Uncertainty:
     aleatoric: Array
     epistemic: Array
     confidence: Array
+    far_field: Array | None = None
 
     @classmethod
     def of_members(cls, proba: Array) -> Uncertainty:
@@ -165,7 +182,20 @@ class Posterior:
             )
         return Gaussian(source.mean, symmetric(source.cov))
 
-    def predict_proba(self, features: Array | Callable[[Array], Array]) -> Array:
+    def tempered(self, scale: float) -> Posterior:
+        """Return the posterior with all logits multiplied by a number, for logits that are linear in the parameters.
+
+        >>> import enkbayes as eb
+        >>> posterior = eb.run(eb.Problem.create([[1.0], [-1.0]], [1, 0]), particles=20)
+        >>> bool(np.allclose(posterior.tempered(2.0).theta, 2 * posterior.theta))
+        True
+        """
+        if scale == 1.0:
+            return self
+        before = None if self.before is None else self.before.scaled(scale)
+        return replace(self, ensemble=self.ensemble.scaled(scale), before=before)
+
+    def predict_proba(self, features: Array | Callable[[Array], Array], *, noise: Array | None = None) -> Array:
         """Return class probabilities (n, K), averaged over the posterior, for features (n, D).
 
         If the particles are draws of a fitted Gaussian this is the closed-form integral over it, whatever their number.
@@ -176,13 +206,13 @@ class Posterior:
         averaged as soon as the error of the Gaussian exceeds their noise.
 
         For a nonlinear problem pass the function theta (J, P) -> logits (n, J) or (n, J, K) of the new data instead of
-        features.
+        features. `noise` (n,) is the variance of independent noise in every logit; see `core.logit_noise`.
         """
         if self.map is None or not self.gaussian:
-            return self.mean_proba(features)
-        return self._by_chunk(features, self._gaussian_proba, axis=0, ensemble=self.fitted)
+            return self.mean_proba(features, noise=noise)
+        return self._by_chunk(features, self._gaussian_proba, axis=0, ensemble=self.fitted, noise=noise)
 
-    def mean_proba(self, features: Array | Callable[[Array], Array]) -> Array:
+    def mean_proba(self, features: Array | Callable[[Array], Array], *, noise: Array | None = None) -> Array:
         """Return class probabilities (n, K), averaged over the J particles: the paper's way, whose error falls like
         J^(-1/2).
 
@@ -193,18 +223,23 @@ class Posterior:
         True
         """
 
-        def average(rows: Array, ensemble: AffineEnsemble) -> Array:
-            return self.likelihood.particle_predictive(self._particle_logits(rows, ensemble))
+        def average(rows: Array, ensemble: AffineEnsemble, noise: Array | None) -> Array:
+            logits = self._particle_logits(rows, ensemble)
+            return self.likelihood.particle_predictive(
+                logits if noise is None else noisy_members(logits, noise, MEMBERS)
+            )
 
-        return self._by_chunk(features, average, axis=0)
+        return self._by_chunk(features, average, axis=0, noise=noise)
 
-    def sample_proba(self, features: Array | Callable[[Array], Array]) -> Array:
-        """Return the class probabilities that each particle predicts, (J, n, K)."""
-        return self._by_chunk(features, self._particle_proba, axis=1)
+    def sample_proba(self, features: Array | Callable[[Array], Array], *, noise: Array | None = None) -> Array:
+        """Return the class probabilities that each particle predicts, (J, n, K), with one draw of the noise each."""
+        return self._by_chunk(features, self._particle_proba, axis=1, noise=noise)
 
-    def predict_uncertainty(self, features: Array | Callable[[Array], Array]) -> Uncertainty:
+    def predict_uncertainty(
+        self, features: Array | Callable[[Array], Array], *, noise: Array | None = None
+    ) -> Uncertainty:
         """Split the uncertainty of the particles' average prediction into an aleatoric and an epistemic part: entropies
-        for classes, variances for real targets (see `Uncertainty`).
+        for classes, variances for real targets (see `Uncertainty`). `noise` (n,) is epistemic.
 
         >>> import enkbayes as eb
         >>> problem = eb.Problem.create([[1.0], [2.0]], [1.0, 3.0], likelihood=eb.Normal(variance=2.0))
@@ -213,21 +248,32 @@ class Posterior:
         ([2.0, 2.0], [0.0, 2.571])
         """
         parts = self._entropies if self.likelihood.n_classes is not None else self._variances
-        both = self._by_chunk(features, parts, axis=0)
+        both = self._by_chunk(features, parts, axis=0, noise=noise)
         xp = namespace(both)
         aleatoric, epistemic = both[:, 0], both[:, 1]
         if self.likelihood.n_classes is not None:
-            confidence = xp.max(self.predict_proba(features), axis=-1)
+            confidence = xp.max(self.predict_proba(features, noise=noise), axis=-1)
         else:
             confidence = xp.full_like(aleatoric, xp.nan)
-        return Uncertainty(aleatoric + epistemic, aleatoric, epistemic, confidence)
+        return Uncertainty(
+            aleatoric + epistemic, aleatoric, epistemic, confidence, None if noise is None else both[:, 2]
+        )
 
-    def _entropies(self, rows: Array, ensemble: AffineEnsemble) -> Array:
-        """Return aleatoric and epistemic entropy (n, 2) of some rows."""
-        found = Uncertainty.of_members(self._particle_proba(rows, ensemble))
-        return namespace(found.total).stack([found.aleatoric, found.epistemic], axis=-1)
+    def _entropies(self, rows: Array, ensemble: AffineEnsemble, noise: Array | None) -> Array:
+        """Return aleatoric and epistemic entropy of some rows, and how much of the latter is due to noise: (n, 3)."""
+        logits = self._particle_logits(rows, ensemble)
+        found = plain = self._of_members(logits)
+        if noise is not None:
+            found = self._of_members(noisy_members(logits, noise, MEMBERS))
+        xp = namespace(found.total)
+        gain = xp.maximum(found.epistemic - plain.epistemic, xp.zeros_like(found.epistemic))
+        return xp.stack([found.aleatoric, found.epistemic, gain], axis=-1)
 
-    def _variances(self, rows: Array, ensemble: AffineEnsemble) -> Array:
+    def _of_members(self, logits: Array) -> Uncertainty:
+        proba = self.likelihood.mean(logits)
+        return Uncertainty.of_members(namespace(proba).moveaxis(proba, 1, 0))
+
+    def _variances(self, rows: Array, ensemble: AffineEnsemble, noise: Array | None) -> Array:
         """Return the variance of the noise and of the particles' predictions (n, 2) of some rows."""
         logits = self._particle_logits(rows, ensemble)
         xp, values = namespace(logits), self.likelihood.mean(logits)[..., 0]
@@ -252,17 +298,18 @@ class Posterior:
 
         return to_arviz(self.theta, self.map, self.classes, feature_names)
 
-    def _particle_proba(self, rows: Array, ensemble: AffineEnsemble) -> Array:
+    def _particle_proba(self, rows: Array, ensemble: AffineEnsemble, noise: Array | None) -> Array:
         """Return (J, n, K) for some rows, or for a function that gives logits."""
-        proba = self.likelihood.mean(self._particle_logits(rows, ensemble))
+        logits = self._particle_logits(rows, ensemble)
+        proba = self.likelihood.mean(logits if noise is None else noisy_members(logits, noise))
         return namespace(proba).moveaxis(proba, 1, 0)
 
     def _particle_logits(self, rows: Array, ensemble: AffineEnsemble) -> Array:
         return rows(ensemble.theta) if self.map is None else self.map.particle_logits(rows, ensemble.theta)
 
-    def _gaussian_proba(self, rows: Array, ensemble: AffineEnsemble) -> Array:
+    def _gaussian_proba(self, rows: Array, ensemble: AffineEnsemble, noise: Array | None) -> Array:
         """Return (n, K), the integral over the Gaussian, for some rows."""
-        many = isinstance(self.likelihood, Categorical) and self.likelihood.outputs >= VERY_MANY
+        many = isinstance(self.likelihood, Categorical) and self.likelihood.outputs >= VERY_MANY and noise is None
         complement = ensemble.complement
         logits_of = self.map.gaussian_logits if many else self.map.predictive_logits  # type: ignore[union-attr]
         mean_logits, V = logits_of(rows, ensemble)
@@ -270,24 +317,27 @@ class Posterior:
             raise ValueError("the logits of some rows overflow; scale their features as those of the training data")
         if many and complement is not None:
             return predictive(rows, mean_logits, V, complement)
+        if noise is not None:
+            return noisy_predictive(self.likelihood, mean_logits, V, noise)
         return self.likelihood.predictive(mean_logits, V)
 
     def _by_chunk(
         self,
         features: Any,
-        function: Callable[[Array, AffineEnsemble], Array],
+        function: Callable[[Array, AffineEnsemble, Array | None], Array],
         *,
         axis: int,
         ensemble: AffineEnsemble | None = None,
+        noise: Array | None = None,
     ) -> Array:
-        """Apply a function to chunks of checked features, with an ensemble (default: the particles') in their library,
-        and join the results.
+        """Apply a function to chunks of checked features, with an ensemble (default: the particles') and noise in their
+        library, and join the results.
         """
         ensemble = self.ensemble if ensemble is None else ensemble
         if self.map is None:
             if not callable(features):
                 raise ValueError("this posterior has nonlinear logits; pass the function theta (J, P) -> logits (n, J)")
-            return function(features, ensemble)
+            return function(features, ensemble, noise)
         features = floating(features)
         if features.ndim != 2 or features.shape[1] != self.map.features:
             raise ValueError(
@@ -296,8 +346,9 @@ class Posterior:
         if not all_finite(features):
             raise ValueError("features contain NaN or infinite values; impute or drop those rows first")
         ensemble = ensemble.to(anchor(features))
+        noise = None if noise is None else like(noise, ensemble.mean)
         size = int(features.shape[0])
         chunks = row_slices(size, max(CHUNK // (self.map.outputs or 1), 64))
         with np.errstate(over="ignore", invalid="ignore"):
-            parts = [function(features[rows, :], ensemble) for rows in chunks]
-        return namespace(ensemble.mean).concat(parts, axis=axis) if parts else function(features, ensemble)
+            parts = [function(features[rows, :], ensemble, part_of(noise, rows)) for rows in chunks]
+        return namespace(ensemble.mean).concat(parts, axis=axis) if parts else function(features, ensemble, noise)
