@@ -26,7 +26,7 @@ from enkbayes.samplers import Sampler
 
 SAMPLERS = {
     "MeanField": eb.MeanField(tol=1e-5, max_steps=200),
-    "Equilibrium": eb.Equilibrium(tol=1e-5, max_steps=200),
+    "Equilibrium": eb.Equilibrium(tol=1e-5, max_steps=200, enough=1.0),  # own averages, the harder case
     "Equilibrium, tau = 0.8": eb.Equilibrium(tau=0.8, tol=1e-5, max_steps=200),
 }
 

@@ -16,7 +16,7 @@ from oracles.problems import method_problem
 @pytest.fixture(scope="module")
 def outcomes():
     """Outcomes of 60 problems for both adaptive samplers."""
-    samplers = {"mean field": eb.MeanField(tol=1e-5), "equilibrium": eb.Equilibrium(tol=1e-5)}
+    samplers = {"mean field": eb.MeanField(tol=1e-5), "equilibrium": eb.Equilibrium(tol=1e-5, enough=1.0)}
     return {
         name: summary([study_outcome(*random_problem(seed), sampler) for seed in range(60)])
         for name, sampler in samplers.items()
@@ -47,7 +47,7 @@ def test_fixed_large_tau_fails_on_some_of_them_and_says_so():
 
 @pytest.mark.parametrize("name", ["T4", "T6"])
 def test_where_a_finite_ensemble_cycles_it_converges_with_the_closure(name):
-    posterior = eb.run(method_problem(name), eb.Equilibrium(), particles=100)
+    posterior = eb.run(method_problem(name), eb.Equilibrium(enough=1.0), particles=100)
     assert posterior.info.converged
     assert posterior.info.blend > 0
     assert "Gaussian expectations" in posterior.info.message

@@ -173,7 +173,7 @@ class Posterior:
         2
         """
         dim = int(self.mean.shape[0])
-        source = self.ensemble if self.ensemble.freedom == dim else self.fitted
+        source = self.fitted  # J polished particles say less of the covariance than the Gaussian that they came from
         spanned = source.freedom
         if spanned < dim:
             raise ValueError(

@@ -73,8 +73,9 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     random_state : int, RandomState or None
         Seed of the initial ensemble, of the noise of the stochastic sampler, and of `polish`.
     warm_start : bool
-        Start `fit` from the particles of the previous fit when shape and classes agree. A sampler that converges gives
-        the same answer up to its tolerance, in fewer steps. Homotopies start from the prior and raise an error.
+        Start `fit` from the previous fit when shape and classes agree and there are more particles than parameters. A
+        sampler that converges gives the same answer up to its tolerance, in fewer steps. Homotopies start from the
+        prior and raise an error.
     intercept_precision : float or "auto"
         Inverse variance of the prior of the intercept. The default is weak (standard deviation 10), also when the
         prior of the weights is chosen: a single number hardly determines the width of its own prior.
@@ -237,8 +238,8 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             problem, tuning = self._chosen(problem)
             chosen, before = None, ""
         else:
-            ensemble = self.posterior_.ensemble.to(problem.prior.mean)
-            problem = problem.with_prior(replace(self.posterior_, ensemble=ensemble).distribution)
+            fitted = self.posterior_.fitted.to(problem.prior.mean)
+            problem = problem.with_prior(replace(self.posterior_, ensemble=fitted, before=None).distribution)
             tuning, chosen, before = self.tuning_, self.calibration_, self.fingerprint_ or ""
         sampler = self._sampler()
         if self._too_few_particles(problem, sampler):
@@ -500,13 +501,16 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
 
     def _previous_particles(self, problem: Problem, sampler: Sampler) -> Array | None:
-        """Return the particles of the previous fit, if shape and classes agree."""
+        """Return particles of the previous fit's Gaussian, if shape and classes agree. There must be more of them than
+        parameters, because they would stay in the few directions that they span.
+        """
         if isinstance(sampler, FROM_PRIOR):
             raise ValueError(f"{type(sampler).__name__} starts from the prior; use warm_start=False or Equilibrium()")
         before: Posterior | None = getattr(self, "posterior_", None)
         if before is None or not np.array_equal(self.classes_, np.asarray(problem.classes)):
             return None
-        return before.theta if before.theta.shape == (self.particles, problem.dim) else None
+        shape = (self.particles, problem.dim)
+        return before.fitted.theta if before.fitted.theta.shape == shape and self.particles > problem.dim else None
 
     def _run(
         self,

@@ -64,13 +64,13 @@ class Equilibrium:
     A step solves the flow with frozen curvature exactly, see `frozen_flow`. With tau=None a controller chooses the
     steps (`solvers/step_control.py`): Newton's to the most probable parameters and the curvature there, then to the
     mean-field equilibrium (Gaussian expectations, which always converge), then with the ensemble's own averages, both
-    accelerated. Where a small ensemble has no stable equilibrium of its own (few particles, separable data, weak
-    prior), half or all of the Gaussian expectation is blended in; `info.blend` says how much.
+    accelerated. Where an ensemble has no stable equilibrium of its own (separable data, weak prior), half or all of
+    the Gaussian expectation is blended in; `info.blend` says how much.
 
-    An ensemble of J <= P particles drawn from the prior would stay in J - 1 arbitrary directions. For linear logits an
-    adaptive run then takes Gaussian expectations throughout, in all directions (see `MeanField`), and draws its J
-    particles from the result, so that predictions do not depend on J. Particles of your own (`theta`) are moved within
-    their span, as in the paper.
+    The averages of few particles are noisy, and predictions would follow the noise. So for linear logits an adaptive
+    run of fewer than `enough` particles a parameter takes Gaussian expectations throughout (see `MeanField`), and its
+    predictions do not depend on J. J <= P particles are drawn from the result; from the prior they would stay in
+    J - 1 arbitrary directions. J <= P particles of your own (`theta`) are moved within their span, as in the paper.
 
     Parameters
     ----------
@@ -88,6 +88,8 @@ class Equilibrium:
         posterior standard deviations.
     large : float
         Multiplications in a step from which coarser sums are worth it.
+    enough : float
+        Particles a parameter from which a run ends with their own averages.
 
     Examples
     --------
@@ -103,6 +105,7 @@ class Equilibrium:
     batch: int | None = None
     float32: bool = field(default=True, repr=False)
     large: float = field(default=3e7, repr=False)
+    enough: float = field(default=3.0, repr=False)
 
     def __post_init__(self) -> None:
         if self.tau is not None and not 0 < self.tau <= 1:
@@ -130,13 +133,13 @@ class Equilibrium:
         state = State(ensemble, seed)
         if self.adaptive:
             control = self._control(problem, ensemble)
-            return self._explained(with_track(state, control.begin(problem, ensemble)))
+            return self._explained(problem, with_track(state, control.begin(problem, ensemble)))
         return state if self.batch is not None else self._judged(problem, state)
 
     def step(self, problem: Problem, state: State) -> State:
         """One step of the flow: with the moments and the tau of the controller, a fixed tau, or a mini-batch."""
         if self.adaptive:
-            return self._explained(controlled_step(self._control(problem, state.ensemble), problem, state))
+            return self._explained(problem, controlled_step(self._control(problem, state.ensemble), problem, state))
         state = replace(state, steps=state.steps + 1)
         moments, tau = self._batch(problem, state) if self.tau is None else (state.control, self.tau)
         ensemble = state.ensemble.affine(*frozen_flow(moments, tau))
@@ -145,12 +148,13 @@ class Equilibrium:
 
     def _control(self, problem: Problem, ensemble: AffineEnsemble) -> StepControl:
         whole = problem.is_linear and ensemble.rank == problem.dim
+        few = whole and ensemble.size < self.enough * problem.dim
         remedy = (
             "raise max_steps or use more particles; for linear logits MeanField(), for others tau=0.3, may converge"
         )
         return StepControl(
             frozen_flow,
-            _stages(problem),
+            gaussian_stages(problem) if few else _stages(problem),
             self.tol,
             self.max_steps,
             coarse=self.float32,
@@ -159,9 +163,10 @@ class Equilibrium:
             remedy=remedy,
         )
 
-    def _explained(self, state: State) -> State:
+    def _explained(self, problem: Problem, state: State) -> State:
         """Say so when a run converged only with Gaussian expectations blended in."""
-        if not (state.finished and state.converged and state.blend):
+        own = any(stage.blend == 0.0 for stage in self._control(problem, state.ensemble).stages)
+        if not (state.finished and state.converged and state.blend and own):
             return state
         message = f"the averages of {state.ensemble.size} particles do not converge; "
         return replace(state, message=f"{message}converged with weight {state.blend:g} on Gaussian expectations")
@@ -186,11 +191,22 @@ class Equilibrium:
         return replace(state, finished=True, message=message)
 
 
+EXACT = (Stage(1.0, descend=True),)
+QUADRATURE = tuple(
+    Stage(1.0, descend=True, refine=refine, limit=30 if refine < 2 else None, verify=True) for refine in (0, 1, 2)
+)
+"""Softmax quadrature goes up to 4**2 times its usual points: one that has not converged in 30 steps has kinks."""
+
 WARM = Stage(1.0, descend=True, until=1e-2)
 OWN = (Stage(0.0, descend=False), Stage(0.5, descend=False), Stage(1.0, descend=True, refine=2))
 LINEAR = (WARM, *OWN)
 SOFTMAX = (replace(WARM, limit=30), replace(WARM, refine=2), *OWN)  # a coarse quadrature has kinks that slow it down
 NONLINEAR = (Stage(0.0, descend=True), Stage(0.0, descend=False))
+
+
+def gaussian_stages(problem: Problem) -> tuple[Stage, ...]:
+    """Return the stages of a run with Gaussian expectations throughout."""
+    return EXACT if problem.likelihood.exact_closure else QUADRATURE
 
 
 def _stages(problem: Problem) -> tuple[Stage, ...]:

@@ -12,21 +12,14 @@ from enkbayes.core.moments import Diverged
 from enkbayes.core.problem import Problem
 from enkbayes.engine.arrays import like
 from enkbayes.samplers.checks import check_count, check_tolerance
-from enkbayes.samplers.equilibrium import controlled_step, frozen_flow, with_track
+from enkbayes.samplers.equilibrium import controlled_step, frozen_flow, gaussian_stages, with_track
 from enkbayes.samplers.state import State
 from enkbayes.solvers.laplace import laplace_ensemble
 from enkbayes.solvers.low_rank_mean_field import LowRankSolver, default_rank, particles_of
 from enkbayes.solvers.low_rank_mean_field import Point as LowRankPoint
 from enkbayes.solvers.map_estimate import map_estimate
 from enkbayes.solvers.newton import NewtonSearch
-from enkbayes.solvers.step_control import Stage, StepControl
-
-EXACT = (Stage(1.0, descend=True),)
-QUADRATURE = tuple(
-    Stage(1.0, descend=True, refine=refine, limit=30 if refine < 2 else None, verify=True) for refine in (0, 1, 2)
-)
-"""Softmax quadrature goes up to 4**2 times its usual points: one that has not converged in 30 steps has kinks."""
-
+from enkbayes.solvers.step_control import StepControl
 
 @dataclass(frozen=True)
 class MeanField:
@@ -123,7 +116,7 @@ class MeanField:
         return controlled_step(self._control(problem, NewtonSearch()), problem, state)
 
     def _control(self, problem: Problem, search: NewtonSearch | None) -> StepControl:
-        stages = EXACT if problem.likelihood.exact_closure else QUADRATURE
+        stages = gaussian_stages(problem)
         remedy = "raise max_steps or tol, scale the features or narrow the prior"
         return StepControl(
             frozen_flow,

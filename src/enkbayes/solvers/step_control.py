@@ -248,7 +248,10 @@ class StepControl:
 
     def judge(self, problem: Problem, track: Track, moments: Moments, shift: Array, root: Array) -> Track:
         """Return where the run is after the flow with the proposed moments has moved the ensemble by (shift, root)."""
-        old, stage = track.point, self.stages[track.stage]
+        number = min(track.stage, len(self.stages) - 1)
+        old, stage = track.point, self.stages[number]
+        if number != track.stage or (stage.descend and math.isnan(old.free_energy)):  # resumed from other stages
+            return self._enter(problem, replace(track, steps=track.steps + 1), number, old.ensemble, ())
         coarse = track.coarse and old.residual > self.fine
         point, accepted = self._trial(self._source(problem, coarse=coarse), old, moments, shift, root, stage)
         track = replace(track, steps=track.steps + 1)
