@@ -16,11 +16,11 @@ from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, loa
 from useful_networks import RECIPES, deer_and_horses, trained
 from useful_tasks import CALIBRATION_ROWS, OOD_ROWS, Data, Split, far_rows, small
 
-from enkbayes.nets.training.images import image_tensor
 from enkbayes.reproduction.datasets.cifar import load_cifar10
 from enkbayes.reproduction.datasets.idx import load_fashion_mnist, load_mnist
 from enkbayes.reproduction.datasets.images import Images, in_colour
 from enkbayes.reproduction.datasets.quickdraw import load_quickdraw
+from enkbayes.reproduction.image_training import image_tensor
 
 TRAINING_IMAGES = 20_000  # of the networks for ten classes and Fashion-MNIST
 UNSEEN = slice(TRAINING_IMAGES, TRAINING_IMAGES + 6_000)

@@ -16,11 +16,11 @@ from pathlib import Path
 
 import torch
 
-from enkbayes.nets.training.images import ImageTraining, train_on_images
-from enkbayes.nets.training.resnet import ResNet10
 from enkbayes.reproduction.datasets.cifar import dogs_and_cats, load_cifar10
 from enkbayes.reproduction.datasets.downloads import cache_folder
 from enkbayes.reproduction.datasets.images import Images
+from enkbayes.reproduction.image_training import ImageTraining, train_on_images
+from enkbayes.reproduction.resnet import ResNet10
 
 
 @dataclass(frozen=True)

@@ -27,11 +27,11 @@ from sklearn.preprocessing import StandardScaler
 from torch import nn
 from useful_networks import RECIPES, trained
 
-from enkbayes.nets.training.images import image_tensor
 from enkbayes.reproduction.datasets.cifar import dogs_and_cats, load_cifar10, neither_dogs_nor_cats
 from enkbayes.reproduction.datasets.idx import load_fashion_mnist, load_mnist
 from enkbayes.reproduction.datasets.images import Images, in_colour
 from enkbayes.reproduction.datasets.quickdraw import load_quickdraw
+from enkbayes.reproduction.image_training import image_tensor
 
 VERSION = 3  # of tasks, networks and names: stored results of other versions are ignored
 MEMBERS = 5  # networks of a deep ensemble

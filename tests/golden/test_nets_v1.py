@@ -11,7 +11,7 @@ from torch import nn  # noqa: E402
 
 from enkbayes.evaluation.baselines.deep_ensemble import DeepEnsemble  # noqa: E402
 from enkbayes.nets import BayesianHead, BayesianNetwork, OODScore  # noqa: E402
-from enkbayes.nets.training.images import ImageTraining, train_on_images  # noqa: E402
+from enkbayes.reproduction.image_training import ImageTraining, train_on_images  # noqa: E402
 
 FOLDER = Path(__file__).parent / "nets_v1"
 EXPECTED = np.load(FOLDER / "expected.npz")

@@ -15,7 +15,7 @@ from enkbayes.nets import BayesianNetwork  # noqa: E402
 from enkbayes.nets.linearised import Linearised, choose  # noqa: E402
 from enkbayes.nets.loaders import sample_rows  # noqa: E402
 from enkbayes.nets.subspace import Network, Subspace, Weights, informed_directions  # noqa: E402
-from enkbayes.nets.training.resnet import ResNet10  # noqa: E402
+from enkbayes.reproduction.resnet import ResNet10  # noqa: E402
 
 TRUTH = np.linspace(-1.5, 1.5, 6)
 

@@ -10,7 +10,7 @@ from torch import nn  # noqa: E402
 from enkbayes.nets import BayesianNetwork  # noqa: E402
 from enkbayes.nets.replay import replayed  # noqa: E402
 from enkbayes.nets.subspace import Network, Weights  # noqa: E402
-from enkbayes.nets.training.resnet import ResNet10  # noqa: E402
+from enkbayes.reproduction.resnet import ResNet10  # noqa: E402
 
 
 class Residual(nn.Module):

@@ -102,8 +102,8 @@ def image_network(
     """Return a ResNet10 with one logit, trained on the task; with a folder, a checkpoint is stored after each epoch."""
     import torch
 
-    from enkbayes.nets.training.images import ImageTraining, train_on_images
-    from enkbayes.nets.training.resnet import ResNet10
+    from enkbayes.reproduction.image_training import ImageTraining, train_on_images
+    from enkbayes.reproduction.resnet import ResNet10
 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -123,7 +123,7 @@ def outputs(model: Any, images: Images) -> tuple[Vector, Vector]:
     """Return the last-layer features (n, 256) of images and the probability of class 1, (n,)."""
     import torch
 
-    from enkbayes.nets.training.images import image_tensor
+    from enkbayes.reproduction.image_training import image_tensor
 
     with torch.no_grad():
         batches = [model.features(batch) for batch in image_tensor(images.images).split(BATCH)]

@@ -6,8 +6,8 @@ import pytest
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
-from enkbayes.nets.training.images import augmented, image_tensor  # noqa: E402
-from enkbayes.nets.training.resnet import Block, ResNet10  # noqa: E402
+from enkbayes.reproduction.image_training import augmented, image_tensor  # noqa: E402
+from enkbayes.reproduction.resnet import Block, ResNet10  # noqa: E402
 
 
 def test_bytes_become_numbers_around_zero():

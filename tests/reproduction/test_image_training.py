@@ -12,11 +12,11 @@ torch = pytest.importorskip("torch")
 from safetensors import safe_open  # noqa: E402
 from torch import nn  # noqa: E402
 
-from enkbayes.nets.training.images import ImageTraining, image_tensor, train_on_images  # noqa: E402
-from enkbayes.nets.training.resnet import ResNet10  # noqa: E402
 from enkbayes.reproduction.datasets.downloads import cache_folder  # noqa: E402
 from enkbayes.reproduction.datasets.images import Images  # noqa: E402
+from enkbayes.reproduction.image_training import ImageTraining, image_tensor, train_on_images  # noqa: E402
 from enkbayes.reproduction.images import ImageTask, image_network  # noqa: E402
+from enkbayes.reproduction.resnet import ResNet10  # noqa: E402
 from enkbayes.storage.fingerprint import fingerprint  # noqa: E402
 
 QUICK = ImageTraining(epochs=3, batch_size=8, learning_rate=0.05)
@@ -194,7 +194,7 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_last_one(tmp_path, monke
             file.write(b"half")
         raise Stopped
 
-    monkeypatch.setattr("enkbayes.nets.training.images.save_file", half)
+    monkeypatch.setattr("enkbayes.reproduction.image_training.save_file", half)
     with pytest.raises(Stopped):
         train_on_images(fresh("one logit"), x, y, QUICK, checkpoint=path)
     assert path.read_bytes() == before
