@@ -9,8 +9,8 @@ from enkbayes.core.expectations import empirical
 from enkbayes.core.moments import Moments
 from enkbayes.core.problem import Problem
 from enkbayes.engine.arrays import Array, tolerance
-from enkbayes.samplers.checks import check_count, check_tolerance
 from enkbayes.samplers.minibatch import batch_moments
+from enkbayes.samplers.settings import Settings
 from enkbayes.samplers.state import State
 from enkbayes.solvers.newton import NewtonSearch
 from enkbayes.solvers.roots import inverse_root
@@ -57,7 +57,7 @@ def with_track(state: State, track: Track) -> State:
 
 
 @dataclass(frozen=True)
-class Equilibrium:
+class Equilibrium(Settings):
     """Move the ensemble to the equilibrium of the paper's second sampler, eq. (aldiode), with averages over its own J
     particles.
 
@@ -114,14 +114,7 @@ class Equilibrium:
             raise ValueError(
                 "both tau and batch are given; mini-batches have their own decaying steps, so leave tau out"
             )
-        check_tolerance(self.tol)
-        check_count("max_steps", self.max_steps)
-        check_count("batch", self.batch)
-
-    @property
-    def horizon(self) -> int:
-        """The largest number of steps."""
-        return self.max_steps
+        super().__post_init__()
 
     @property
     def adaptive(self) -> bool:

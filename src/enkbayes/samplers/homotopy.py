@@ -9,13 +9,13 @@ from enkbayes.core.ensemble import AffineEnsemble, affine_map
 from enkbayes.core.moments import Moments
 from enkbayes.core.problem import Problem
 from enkbayes.engine.arrays import Array
-from enkbayes.samplers.checks import check_count, check_positive
 from enkbayes.samplers.minibatch import partition
+from enkbayes.samplers.settings import Settings
 from enkbayes.samplers.state import State
 
 
 @dataclass(frozen=True)
-class Homotopy:
+class Homotopy(Settings):
     """Transport a prior ensemble over s in [0, 1] by eq. (homotopy_ode), with the curvature frozen in each step.
 
     With frozen curvature the flow over ds has the exact solution (an ensemble transform Kalman filter with weights
@@ -51,19 +51,10 @@ class Homotopy:
     midpoint: bool = True
     batch: int | None = None
 
-    def __post_init__(self) -> None:
-        check_count("steps", self.steps)
-        check_positive("grading", self.grading)
-        check_count("batch", self.batch)
-
     @property
     def horizon(self) -> int:
         """The number of steps."""
         return self.steps
-
-    def init(self, problem: Problem, ensemble: AffineEnsemble, seed: int) -> State:
-        """Return the ensemble at s = 0."""
-        return State(ensemble, seed)
 
     def step(self, problem: Problem, state: State) -> State:
         """Go from s_k to s_{k+1}."""

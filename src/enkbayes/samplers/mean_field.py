@@ -11,8 +11,8 @@ from enkbayes.core.gaussian import standard_points
 from enkbayes.core.moments import Diverged
 from enkbayes.core.problem import Problem
 from enkbayes.engine.arrays import like
-from enkbayes.samplers.checks import check_count, check_tolerance
 from enkbayes.samplers.equilibrium import controlled_step, frozen_flow, gaussian_stages, with_track
+from enkbayes.samplers.settings import Settings
 from enkbayes.samplers.state import State
 from enkbayes.solvers.laplace import laplace_ensemble
 from enkbayes.solvers.low_rank_mean_field import LowRankSolver, default_rank, particles_of
@@ -21,8 +21,9 @@ from enkbayes.solvers.map_estimate import map_estimate
 from enkbayes.solvers.newton import NewtonSearch
 from enkbayes.solvers.step_control import StepControl
 
+
 @dataclass(frozen=True)
-class MeanField:
+class MeanField(Settings):
     """Solve the paper's equilibrium equations for (m*, P*) with Gaussian expectations; the particles are drawn from
     N(m*, P*).
 
@@ -76,16 +77,6 @@ class MeanField:
     dense_few: int = field(default=500, repr=False)
     low_rank_tol: float = field(default=1e-3, repr=False)
     low_rank: LowRankSolver = field(default=LowRankSolver(), repr=False)
-
-    def __post_init__(self) -> None:
-        check_tolerance(self.tol)
-        check_count("max_steps", self.max_steps)
-        check_count("rank", self.rank)
-
-    @property
-    def horizon(self) -> int:
-        """The largest number of steps."""
-        return self.max_steps
 
     def init(self, problem: Problem, ensemble: AffineEnsemble, seed: int) -> State:
         """Start from the ensemble's Gaussian; if it spans too little, from its mean and the prior's covariance."""

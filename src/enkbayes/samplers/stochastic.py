@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -11,12 +12,12 @@ from enkbayes.core.ensemble import AffineEnsemble
 from enkbayes.core.moments import Diverged, Moments
 from enkbayes.core.problem import Problem
 from enkbayes.engine.arrays import Array, all_finite, like, namespace
-from enkbayes.samplers.checks import check_count, check_positive
+from enkbayes.samplers.settings import Settings
 from enkbayes.samplers.state import State
 
 
 @dataclass(frozen=True)
-class StochasticSampler:
+class StochasticSampler(Settings):
     """Tamed Euler-Maruyama steps of
 
         dtheta_j = -P (H_L (theta_j - m) + 2 g_L + P0^{-1} (theta_j + m - 2 m0)) / 2 ds + P^{1/2} dW_j  [+ (P + 1) / (2
@@ -48,18 +49,7 @@ class StochasticSampler:
     max_steps: int = 400
     correction: bool = True
 
-    def __post_init__(self) -> None:
-        check_positive("ds", self.ds)
-        check_count("max_steps", self.max_steps)
-
-    @property
-    def horizon(self) -> int:
-        """The number of steps."""
-        return self.max_steps
-
-    def init(self, problem: Problem, ensemble: AffineEnsemble, seed: int) -> State:
-        """Return the first state."""
-        return State(ensemble, seed, gaussian=False)
+    gaussian: ClassVar[bool] = False
 
     def step(self, problem: Problem, state: State) -> State:
         """One step with the noise that belongs to (seed, step), the same on every array library."""

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from enkbayes.core.ensemble import AffineEnsemble
 from enkbayes.core.problem import Problem
 from enkbayes.engine.arrays import namespace, tolerance
-from enkbayes.samplers.checks import check_count, check_positive, check_tolerance
+from enkbayes.samplers.settings import Settings
 from enkbayes.samplers.state import State
 from enkbayes.samplers.tamed import tamed_step
 
 
 @dataclass(frozen=True)
-class TrotterSampler:
+class TrotterSampler(Settings):
     """The deterministic second-order sampler, eq. (aldiode), by the paper's splitting and with its stopping rule.
 
     The first half is the tamed step of Algorithm 1 (with M corrected), the second is eq. (aldi_stepping):
@@ -45,20 +45,6 @@ class TrotterSampler:
     ds: float = 0.1
     max_steps: int = 1000
     tol: float = 1e-6
-
-    def __post_init__(self) -> None:
-        check_positive("ds", self.ds)
-        check_count("max_steps", self.max_steps)
-        check_tolerance(self.tol)
-
-    @property
-    def horizon(self) -> int:
-        """The largest number of steps."""
-        return self.max_steps
-
-    def init(self, problem: Problem, ensemble: AffineEnsemble, seed: int) -> State:
-        """Return the first state."""
-        return State(ensemble, seed)
 
     def step(self, problem: Problem, state: State) -> State:
         """Two half steps and the stopping rule."""

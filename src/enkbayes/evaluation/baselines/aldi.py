@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from enkbayes.core.moments import Moments
 from enkbayes.core.problem import Problem
 from enkbayes.engine.arrays import Array, like, namespace
 from enkbayes.evaluation.baselines.potential import gradient_coordinates, stein_residual
-from enkbayes.samplers.checks import check_count, check_positive
+from enkbayes.samplers.settings import Settings
 from enkbayes.samplers.state import State
 
 WIDE = 2.0  # an ensemble this many times wider than the posterior takes shorter steps
@@ -26,7 +27,7 @@ CLEAR = 2.0  # a residual above this means not converged, whatever the number of
 
 
 @dataclass(frozen=True)
-class ALDI:
+class ALDI(Settings):
     """ALDI; without the finite-size correction, EKS.
 
     With the correction, the posterior is invariant for every J > P + 1. EKS is much too narrow for small ensembles (a
@@ -62,18 +63,7 @@ class ALDI:
     max_steps: int = 200
     correction: bool = True
 
-    def __post_init__(self) -> None:
-        check_positive("ds", self.ds)
-        check_count("max_steps", self.max_steps)
-
-    @property
-    def horizon(self) -> int:
-        """The number of steps."""
-        return self.max_steps
-
-    def init(self, problem: Problem, ensemble: AffineEnsemble, seed: int) -> State:
-        """Return the first state."""
-        return State(ensemble, seed, gaussian=False)
+    gaussian: ClassVar[bool] = False
 
     def step(self, problem: Problem, state: State) -> State:
         """Take one step. The noise depends on (seed, step) only and is the same for every array library."""

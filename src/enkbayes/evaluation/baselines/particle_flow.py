@@ -15,7 +15,7 @@ from enkbayes.core.moments import Diverged
 from enkbayes.core.problem import Problem
 from enkbayes.engine.arrays import Array, namespace, symmetric, tolerance
 from enkbayes.evaluation.baselines.potential import potential_gradients
-from enkbayes.samplers.checks import check_count, check_tolerance
+from enkbayes.samplers.settings import Settings
 from enkbayes.samplers.state import State
 
 SUFFICIENT = 1e-4  # Armijo constant: the share of the predicted decrease that a step must achieve
@@ -36,7 +36,7 @@ class Point:
 
 
 @dataclass(frozen=True)
-class ParticleFlow:
+class ParticleFlow(Settings):
     """Gaussian particle flow with adaptive step size.
 
     The ensemble theta_j = m + L points_j is an affine image of fixed points and has the free energy F(m, L) = mean_j
@@ -64,15 +64,6 @@ class ParticleFlow:
     affine_invariant: bool = True
     tol: float = 1e-3
     max_steps: int = 2000
-
-    def __post_init__(self) -> None:
-        check_tolerance(self.tol)
-        check_count("max_steps", self.max_steps)
-
-    @property
-    def horizon(self) -> int:
-        """The largest number of steps."""
-        return self.max_steps
 
     def init(self, problem: Problem, ensemble: AffineEnsemble, seed: int) -> State:
         """Return the first state, with its velocity."""

@@ -11,19 +11,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
-from enkbayes.core.ensemble import AffineEnsemble
 from enkbayes.core.moments import Diverged, Moments
 from enkbayes.core.problem import Problem
 from enkbayes.engine.arrays import Array, all_finite, namespace, symmetric, tolerance
 from enkbayes.evaluation.baselines.potential import potential_gradients
-from enkbayes.samplers.checks import check_count, check_positive, check_tolerance
+from enkbayes.samplers.settings import Settings
 from enkbayes.samplers.start import from_draws
 from enkbayes.samplers.state import State
 
 
 @dataclass(frozen=True)
-class SVGD:
+class SVGD(Settings):
     """SVGD with a step size that adapts to the stiffness of the problem.
 
     Gradients act on particle i with the total weight kappa_i = mean_j k(x_j, x_i), and repulsion acts over the distance
@@ -56,19 +56,7 @@ class SVGD:
     tol: float = 1e-2
     max_steps: int = 1000
 
-    def __post_init__(self) -> None:
-        check_positive("ds", self.ds)
-        check_tolerance(self.tol)
-        check_count("max_steps", self.max_steps)
-
-    @property
-    def horizon(self) -> int:
-        """The largest number of steps."""
-        return self.max_steps
-
-    def init(self, problem: Problem, ensemble: AffineEnsemble, seed: int) -> State:
-        """Return the first state."""
-        return State(ensemble, seed, gaussian=False)
+    gaussian: ClassVar[bool] = False
 
     def step(self, problem: Problem, state: State) -> State:
         """Move all particles by one step."""
