@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
-from typing import Any, Protocol
+from typing import Any, ClassVar, NoReturn, Protocol
 
 import numpy as np
 import scipy.sparse
@@ -186,6 +186,24 @@ class Rows(Protocol):
 
     def take(self, rows: np.ndarray[Any, Any]) -> Array:
         """Return the features of some rows (integers), wherever they are."""
+
+
+class Elsewhere:
+    """The base of row sources that never have all rows in the memory of one process."""
+
+    reason: ClassVar[str]
+    """Why not, and what to do."""
+
+    @property
+    def features(self) -> Any:
+        """Refuse: there are no features (N, D)."""
+        raise ValueError(f"this needs all rows at once, and {self.reason}")
+
+    targets = weights = features
+
+    def subset(self, rows: np.ndarray[Any, Any]) -> NoReturn:
+        """Refuse: rows cannot be picked."""
+        raise ValueError(f"mini-batches need all rows at once, and {self.reason}, or leave batch out")
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,18 +10,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, ClassVar
 
 import numpy as np
 
 from enkbayes.engine.arrays import Array, like, to_numpy
 from enkbayes.engine.processes import all_sum, connected, gather, rank, shared_errors, together
-from enkbayes.engine.rows import Chunk, Contribution, Rows, Sums
+from enkbayes.engine.rows import Chunk, Contribution, Elsewhere, Rows, Sums
 
 
 @dataclass(frozen=True, eq=False)
-class ShardedRows:
+class ShardedRows(Elsewhere):
     """The rows of all processes of a group. This process reads its own, `shard`."""
+
+    reason: ClassVar[str] = "each process holds a shard; use one process"
 
     shard: Rows
     size: int
@@ -43,21 +45,6 @@ class ShardedRows:
         return self.shard.chunk
 
     @property
-    def features(self) -> Any:
-        """No process holds all rows."""
-        raise ValueError("this needs all rows in one process, and each process holds a shard; use one process")
-
-    @property
-    def targets(self) -> Any:
-        """No process holds all rows."""
-        return self.features
-
-    @property
-    def weights(self) -> Any:
-        """No process holds all rows."""
-        return self.features
-
-    @property
     def coarse(self) -> None:
         """There are no coarse sums: in double precision it makes no difference how rows are shared out."""
 
@@ -73,10 +60,6 @@ class ShardedRows:
             shard: Any = self.shard
             own = contribution(Chunk(shard.features, shard.targets, shard.weights))
         return all_sum(own, self.group)
-
-    def subset(self, rows: np.ndarray[Any, Any]) -> NoReturn:
-        """Mini-batches of shards of different sizes would weigh rows differently."""
-        raise ValueError("mini-batches are drawn from all rows, and each process holds a shard; leave batch out")
 
     def take(self, rows: np.ndarray[Any, Any]) -> Array:
         """Return the features of some rows of all processes, to each of them."""

@@ -11,23 +11,36 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NoReturn
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse
 
 from enkbayes.engine.arrays import Array, all_finite, floating, like, namespace, to_numpy
-from enkbayes.engine.rows import CastRows, Chunk, Contribution, Sums, add_up, chunk_slices, in_double, is_double, longer
+from enkbayes.engine.rows import (
+    CastRows,
+    Chunk,
+    Contribution,
+    Elsewhere,
+    Sums,
+    add_up,
+    chunk_slices,
+    in_double,
+    is_double,
+    longer,
+)
 
 Part = tuple[Array, Any, Any]
 """Features, labels and weights (or None) of some rows, as a source yields them."""
 
 
 @dataclass(frozen=True, eq=False)
-class StreamedRows:
+class StreamedRows(Elsewhere):
     """Rows that `source` yields: N of them, with D features in the library, dtype and device of `reference`; `encode`
     turns labels into targets.
     """
+
+    reason: ClassVar[str] = "they are read in chunks; use a part that fits into memory"
 
     source: Iterable[Any]
     size: int
@@ -36,21 +49,6 @@ class StreamedRows:
     encode: Callable[[Any], Array]
     chunk: int
     entries: int = 2**20  # as in `ArrayRows`
-
-    @property
-    def features(self) -> Any:
-        """Rows are never in memory at once."""
-        raise ValueError("this needs all rows at once, and they are read in chunks; use a part that fits into memory")
-
-    @property
-    def targets(self) -> Any:
-        """Rows are never in memory at once."""
-        return self.features
-
-    @property
-    def weights(self) -> Any:
-        """Rows are never in memory at once."""
-        return self.features
 
     @cached_property
     def coarse(self) -> CastRows | None:
@@ -74,10 +72,6 @@ class StreamedRows:
     def sum(self, contribution: Contribution, *, cost: float = 0.0, long: bool = False, least: int = 0) -> Sums:
         """Return the sums over all rows."""
         return add_up(in_double(contribution(chunk)) for chunk in self.chunks(long=long, least=least))
-
-    def subset(self, rows: np.ndarray[Any, Any]) -> NoReturn:
-        """Rows of a stream cannot be picked."""
-        raise ValueError("mini-batches need rows in memory, and these are read in chunks; leave batch out")
 
     def take(self, rows: np.ndarray[Any, Any]) -> Any:
         """Rows of a stream cannot be picked."""
