@@ -6,6 +6,7 @@ from enkbayes._version import __version__
 from enkbayes.core.ensemble import AffineEnsemble
 from enkbayes.core.gaussian import Gaussian
 from enkbayes.core.likelihoods import Bernoulli, Categorical, Likelihood, Normal, Ordinal
+from enkbayes.core.mixture import MixturePosterior
 from enkbayes.core.posterior import Info, Posterior, Uncertainty
 from enkbayes.core.problem import Problem
 
@@ -49,6 +50,7 @@ __all__ = [
     "Info",
     "Likelihood",
     "MeanField",
+    "MixturePosterior",
     "Normal",
     "Ordinal",
     "Posterior",

@@ -81,11 +81,26 @@ class AffineEnsemble:
         return cls(mean, vt[:rank, :].mT * (s[:rank] / root), u[:, :rank] * root)
 
     @classmethod
-    def point(cls, mean: Array) -> AffineEnsemble:
-        """Return the ensemble of one particle, which spans nothing: a point estimate (P,)."""
+    def point(cls, mean: Array, size: int = 1) -> AffineEnsemble:
+        """Return the ensemble of `size` equal particles, which spans nothing: a point estimate (P,)."""
         xp = namespace(mean)
         nothing = xp.zeros((mean.shape[0], 0), dtype=mean.dtype, device=mean.device)
-        return cls(mean, nothing, xp.zeros((1, 0), dtype=mean.dtype, device=mean.device))
+        return cls(mean, nothing, xp.zeros((size, 0), dtype=mean.dtype, device=mean.device))
+
+    def scaled(self, scale: float, spread: float = 1.0) -> AffineEnsemble:
+        """Return the ensemble of N(c m, c^2 s P) for a scale c and a spread s of N(m, P); a spread of 0 leaves the
+        point c m.
+
+        >>> import numpy as np
+        >>> ensemble = AffineEnsemble(np.asarray([1.0]), np.asarray([[2.0]]), np.asarray([[-1.0], [1.0]]))
+        >>> ensemble.scaled(2.0, 0.25).theta.tolist(), ensemble.scaled(2.0, 0.0).theta.tolist()
+        ([[0.0], [4.0]], [[2.0], [2.0]])
+        """
+        if spread == 0:
+            return AffineEnsemble.point(scale * self.mean, self.size)
+        factor, complement = scale**2 * spread, self.complement
+        wider = None if complement is None else replace(complement, variance=factor * complement.variance)
+        return AffineEnsemble(scale * self.mean, math.sqrt(factor) * self.basis, self.points, wider)
 
     @property
     def rank(self) -> int:

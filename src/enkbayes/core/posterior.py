@@ -160,6 +160,11 @@ class Posterior:
         return self.ensemble.cov
 
     @property
+    def variances(self) -> Array:
+        """The diagonal of cov, (P,)."""
+        return self.ensemble.variances
+
+    @property
     def distribution(self) -> Gaussian:
         """N(mean, cov): today's posterior, ready to be the prior of tomorrow's data (`Problem.with_prior`).
 
@@ -315,6 +320,8 @@ class Posterior:
         mean_logits, V = logits_of(rows, ensemble)
         if not all_finite(namespace(V).vecdot(V, V)):
             raise ValueError("the logits of some rows overflow; scale their features as those of the training data")
+        if V.shape[-1] == 0:  # a point estimate
+            return self.likelihood.mean(namespace(V).expand_dims(mean_logits, axis=1))[:, 0, :]
         if many and complement is not None:
             return predictive(rows, mean_logits, V, complement)
         if noise is not None:

@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from enkbayes.core.labels import announced, class_counts
 from enkbayes.core.likelihoods import Bernoulli, Categorical, Likelihood, Ordinal
+from enkbayes.core.mixture import MixturePosterior
 from enkbayes.core.posterior import Posterior, Uncertainty
 from enkbayes.core.problem import Problem, shared_classes, shared_counts
 from enkbayes.engine.processes import first, shared_errors
@@ -130,7 +131,7 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     True
     """
 
-    posterior_: Posterior
+    posterior_: Posterior | MixturePosterior
     problem_: Problem
     classes_: Array
     n_iter_: int
@@ -238,8 +239,10 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             problem, tuning = self._chosen(problem)
             chosen, before = None, ""
         else:
-            fitted = self.posterior_.fitted.to(problem.prior.mean)
-            problem = problem.with_prior(replace(self.posterior_, ensemble=fitted, before=None).distribution)
+            last = self.posterior_
+            if isinstance(last, Posterior):
+                last = replace(last, ensemble=last.fitted.to(problem.prior.mean), before=None)
+            problem = problem.with_prior(last.distribution)
             tuning, chosen, before = self.tuning_, self.calibration_, self.fingerprint_ or ""
         sampler = self._sampler()
         if self._too_few_particles(problem, sampler):
@@ -536,7 +539,7 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         polished = polish(problem, replace(posterior, state=None), self.sweeps, seed=seed, progress=self.progress)
         self._keep(polished, data)
 
-    def _keep(self, posterior: Posterior, data: str | None) -> None:
+    def _keep(self, posterior: Posterior | MixturePosterior, data: str | None) -> None:
         self.posterior_ = posterior
         self._trust = self._evidence = None
         self.classes_ = np.asarray(posterior.classes)

@@ -6,19 +6,23 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from enkbayes.core.mixture import MixturePosterior
 from enkbayes.core.posterior import Posterior
 from enkbayes.estimators.classifier import EnsembleClassifier
 from enkbayes.storage.model_file import Artefact, read, write
 
 
 def save(
-    model: EnsembleClassifier | Posterior, path: str | Path, *, preprocessing: Mapping[str, Any] | None = None
+    model: EnsembleClassifier | Posterior | MixturePosterior,
+    path: str | Path,
+    *,
+    preprocessing: Mapping[str, Any] | None = None,
 ) -> None:
     """Write a fitted classifier or a posterior to one `.safetensors` file, all or nothing.
 
     Parameters
     ----------
-    model : EnsembleClassifier or Posterior
+    model : EnsembleClassifier, Posterior or MixturePosterior
         Arrays of other libraries are stored from the CPU and come back as numpy.
     path : str or Path
         An existing file is replaced.
@@ -39,7 +43,7 @@ def save(
     """
     if isinstance(model, EnsembleClassifier):
         model.save(path, preprocessing=preprocessing)
-    elif isinstance(model, Posterior):
+    elif isinstance(model, Posterior | MixturePosterior):
         write(Artefact(model, preprocessing=preprocessing), path)
     else:
         raise ValueError(

@@ -15,6 +15,7 @@ would take too long.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,6 +23,7 @@ import numpy as np
 
 from enkbayes.core.ensemble import AffineEnsemble
 from enkbayes.core.expectations import Expectation, closure, empirical
+from enkbayes.core.mixture import MixturePosterior
 from enkbayes.core.posterior import Posterior
 from enkbayes.core.problem import Problem
 from enkbayes.engine.arrays import namespace
@@ -67,7 +69,7 @@ class Evidence:
 
 
 def log_evidence(
-    problem: Problem, posterior: Posterior | None = None, *, seed: int = 0, budget: float = 3e11
+    problem: Problem, posterior: Posterior | MixturePosterior | None = None, *, seed: int = 0, budget: float = 3e11
 ) -> Evidence:
     """Return the log evidence of a problem by the cheapest method that is reliable for it.
 
@@ -75,9 +77,10 @@ def log_evidence(
     ----------
     problem : Problem
         The problem that was fitted.
-    posterior : Posterior, optional
-        What `run` returned for it. Its Gaussian serves as proposal if it spans all parameters; otherwise, and by
-        default, that of a run of `MeanField` does.
+    posterior : Posterior or MixturePosterior, optional
+        What `run` returned for it. That of a mixture is the evidence of the model whose prior is the mixture of the
+        components' priors: the sum of their evidences times their prior weights. The Gaussian serves as proposal if it
+        spans all parameters; otherwise, and by default, that of a run of `MeanField` does.
     seed : int
         Seed of the draws.
     budget : float
@@ -93,12 +96,30 @@ def log_evidence(
     >>> round(log_evidence(problem).value, 6) == round(-9 / 4 - math.log(4 * math.pi) / 2, 6)
     True
     """
+    if isinstance(posterior, MixturePosterior):
+        own = zip(posterior.problems(problem), posterior.components, strict=True)
+        parts = [log_evidence(each, component, seed=seed, budget=budget) for each, component in own]
+        return combined(parts, posterior.prior_weights)
     posterior = proposal(problem, posterior)
     by_weights = importance_sampling(problem, posterior, seed=seed)
     if reliable(by_weights):
         return by_weights
     affordable = path_cost(problem) <= budget
     return path_sampling(problem, posterior, seed=seed) if affordable else elbo(problem, posterior)
+
+
+def combined(parts: Sequence[Evidence], prior_weights: Sequence[float]) -> Evidence:
+    """Return log sum_k prior_k Z_k, with the method and the figures of the part that contributes most.
+
+    >>> combined([Evidence(-3.0, 0.1, "PSIS"), Evidence(-3.0, 0.1, "PSIS")], (0.5, 0.5))
+    Evidence(value=-3.0, error=0.0707..., method='PSIS', bound=False, k_hat=nan, effective=nan)
+    """
+    logs = np.asarray([part.value for part in parts]) + np.log(np.maximum(prior_weights, np.finfo(np.float64).tiny))
+    top = float(logs.max())
+    value = top + math.log(float(np.exp(logs - top).sum()))
+    shares = np.exp(logs - value)
+    error = math.sqrt(sum((share * part.error) ** 2 for share, part in zip(shares, parts, strict=True) if share > 1e-6))
+    return replace(parts[int(np.argmax(shares))], value=value, error=error, bound=any(part.bound for part in parts))
 
 
 def reliable(by_weights: Evidence) -> bool:

@@ -14,10 +14,12 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from numbers import Integral
+from typing import TypeVar
 
 import numpy as np
 
 from enkbayes.core.ensemble import AffineEnsemble
+from enkbayes.core.mixture import MixturePosterior
 from enkbayes.core.posterior import Posterior
 from enkbayes.core.problem import Problem
 from enkbayes.engine.arrays import like, to_numpy
@@ -31,9 +33,10 @@ WIDE = 1.5  # factor on the spread of every second Gaussian, in the directions t
 BASE = 1000  # draws of the fitted Gaussian that estimate the log posterior before polish
 
 
-def polish(
-    problem: Problem, posterior: Posterior, sweeps: int = 20, *, seed: int = 0, progress: bool = False
-) -> Posterior:
+Kind = TypeVar("Kind", bound=Posterior | MixturePosterior)
+
+
+def polish(problem: Problem, posterior: Kind, sweeps: int = 20, *, seed: int = 0, progress: bool = False) -> Kind:
     """Return the posterior with every particle moved towards the exact posterior, `sweeps` times.
 
     The particles become exact draws as sweeps grow; `info.drift` and `assess` report whether they still climb. A second
@@ -47,8 +50,10 @@ def polish(
     ----------
     problem : Problem
         The problem that was fitted; any likelihood, linear logits or not.
-    posterior : Posterior
-        What `run` returned for it. Particles that span fewer directions than there are parameters stay in their span.
+    posterior : Posterior or MixturePosterior
+        What `run` returned for it; the components of a mixture are polished one by one, each under its own prior, and
+        point estimates among them stay as they are. Particles that span fewer directions than there are parameters stay
+        in their span.
     sweeps : int
         Moves of every particle.
     seed : int
@@ -68,6 +73,17 @@ def polish(
     if not isinstance(sweeps, Integral) or sweeps < 0:
         raise ValueError(f"sweeps is {sweeps!r}; expected a whole number, 0 for no polish")
     if sweeps == 0:
+        return posterior
+    if isinstance(posterior, MixturePosterior):
+        pairs = zip(posterior.problems(problem), posterior.components, strict=True)
+        moved = (polish(own, component, sweeps, seed=seed, progress=progress) for own, component in pairs)
+        return replace(posterior, components=tuple(moved))
+    return _polished(problem, posterior, sweeps, seed=seed, progress=progress)
+
+
+def _polished(problem: Problem, posterior: Posterior, sweeps: int, *, seed: int, progress: bool) -> Posterior:
+    """Return a single posterior, polished."""
+    if posterior.fitted.freedom == 0:  # a point estimate
         return posterior
     fitted, done = posterior.fitted, posterior.info.sweeps
     x = np.asarray(to_numpy(fitted.gaussian.whiten(posterior.theta)), dtype=np.float64)

@@ -31,6 +31,7 @@ the true errors. k-hat and effective share do not, because they also fall with t
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -38,6 +39,7 @@ import numpy as np
 import scipy.sparse
 
 from enkbayes.core.ensemble import AffineEnsemble
+from enkbayes.core.mixture import LEAST, MixturePosterior
 from enkbayes.core.posterior import Posterior
 from enkbayes.core.problem import Problem
 from enkbayes.engine.arrays import epsilon, to_numpy
@@ -107,15 +109,18 @@ class Trust:
         return self.effective * self.draws
 
 
-def assess(problem: Problem, posterior: Posterior, *, draws: int | None = None, seed: int = 0) -> Trust:
+def assess(
+    problem: Problem, posterior: Posterior | MixturePosterior, *, draws: int | None = None, seed: int = 0
+) -> Trust:
     """Return how far to trust a posterior of a problem: a verdict, what to do, and the figures behind them.
 
     Parameters
     ----------
     problem : Problem
         The problem that was fitted.
-    posterior : Posterior
-        What `run` or `polish` returned for it.
+    posterior : Posterior or MixturePosterior
+        What `run` or `polish` returned for it. The components of a mixture are assessed under their own priors;
+        `combined` says how their figures become one.
     draws : int, optional
         Fresh draws of the fitted Gaussian that are weighted. Default: 40,000, and fewer (at least 4,000) if there are
         many rows and parameters.
@@ -130,14 +135,64 @@ def assess(problem: Problem, posterior: Posterior, *, draws: int | None = None, 
     >>> assess(problem, eb.run(problem)).verdict
     'good'
     """
-    info, fitted = posterior.info, posterior.fitted
     draws = affordable(problem) if draws is None else draws
+    rank = data_rank(problem)
+    if isinstance(posterior, MixturePosterior):
+        own = zip(posterior.problems(problem), posterior.components, strict=True)
+        share = max(draws // len(posterior.components), DRAWS[0])
+        parts = [_figures(each, component, share, seed, rank) for each, component in own]
+        figures = combined(parts, posterior.weights)
+    else:
+        figures = _figures(problem, posterior, draws, seed, rank)
+    verdict, reason, advice = judge(figures, converged=posterior.info.converged)
+    return replace(figures, verdict=verdict, reason=reason, advice=advice)
+
+
+def combined(parts: Sequence[Trust], weights: Sequence[float]) -> Trust:
+    """Return the figures of a mixture from those of its components: averages of distances, KL(q || posterior) of a
+    mixture being at most the average of its components', and the worst of what can go wrong in a component that weighs
+    at least LEAST.
+
+    >>> import enkbayes as eb
+    >>> problem = eb.Problem.create([[1.0], [2.0], [-1.0], [0.5]], [1, 1, 0, 0])
+    >>> one = eb.assess(problem, eb.run(problem))
+    >>> combined([one, replace(one, shift=3 * one.shift)], (0.5, 0.5)).shift / one.shift > 2
+    True
+    """
+    shares = np.asarray(weights) / np.sum(weights)
+    heavy = [part for part, share in zip(parts, shares, strict=True) if share >= LEAST]
+    spread = [part for part in heavy if part.spanned] or heavy  # point estimates span nothing, and mean to
+
+    def average(values: Sequence[float]) -> float:
+        known = np.isfinite(values)
+        return float(shares[known] @ np.asarray(values)[known] / shares[known].sum()) if known.any() else math.nan
+
+    def worst(values: Sequence[float]) -> float:
+        return max((x for x in values if not math.isnan(x)), default=math.nan)
+
+    return replace(
+        parts[int(np.argmax(shares))],
+        residual=worst([part.residual for part in heavy]),
+        k_hat=worst([part.k_hat for part in heavy]),
+        effective=average([part.effective for part in parts]),
+        draws=sum(part.draws for part in parts),
+        shift=math.sqrt(average([part.shift**2 for part in parts])),
+        informed=average([part.informed for part in parts]),
+        spanned=min(part.spanned for part in spread),
+        sweeps=min(part.sweeps for part in spread),
+        drift=worst([part.drift for part in spread]),
+    )
+
+
+def _figures(problem: Problem, posterior: Posterior, draws: int, seed: int, rank: int | None) -> Trust:
+    """Return the figures of one posterior, without a verdict; `rank` is that of the data."""
+    info, fitted = posterior.info, posterior.fitted
     k_hat = effective = distance = math.nan
     informed = informed_directions(problem, fitted)
-    if posterior.has_gaussian:
+    if posterior.has_gaussian and fitted.freedom:
         weights, k_hat = smoothed(log_weights(problem, posterior, draws, seed))
         effective, distance = effective_share(weights), shift(weights, informed)
-    figures = Trust(
+    return Trust(
         verdict="",
         reason="",
         advice="",
@@ -147,7 +202,7 @@ def assess(problem: Problem, posterior: Posterior, *, draws: int | None = None, 
         draws=draws,
         shift=distance,
         informed=informed,
-        data_rank=data_rank(problem),
+        data_rank=rank,
         spanned=fitted.freedom,
         particles=posterior.ensemble.size,
         parameters=problem.dim,
@@ -155,8 +210,6 @@ def assess(problem: Problem, posterior: Posterior, *, draws: int | None = None, 
         sweeps=info.sweeps,
         drift=info.drift,
     )
-    verdict, reason, advice = judge(figures, converged=info.converged)
-    return replace(figures, verdict=verdict, reason=reason, advice=advice)
 
 
 def judge(figures: Trust, *, converged: bool = True) -> tuple[str, str, str]:

@@ -2,10 +2,11 @@
 
 Tensors: `mean` (P,), `basis` (P, r), `points` (J, r), so that theta_j = mean + basis @ points_j; the same with the
 prefix `fitted.` for the Gaussian that polished particles came from; `parameter.NAME` for the parameters of an estimator
-that are arrays. The header, in format 2, has the fields
+that are arrays. The components of a mixture have names that begin with `components.0.`, `components.1.` and so on. The
+header, in format 2, has the fields
 
     kind            "posterior", or "classifier", which must have an estimator
-    posterior       the fields of a `Posterior`, but for its state
+    posterior       the fields of a `Posterior`, but for its state; or a `MixturePosterior` with its type
     estimator       parameters and feature names
     preprocessing   a dict of the caller's
     fingerprint     of the training data
@@ -25,6 +26,7 @@ from typing import Any
 
 import numpy as np
 
+from enkbayes.core.mixture import MixturePosterior
 from enkbayes.core.posterior import Posterior
 from enkbayes.engine.arrays import to_numpy
 from enkbayes.inference.empirical_bayes import Tuning
@@ -53,7 +55,7 @@ class Artefact:
     trust, evidence, tuning : the trust report, the log evidence, the choice of the prior; None if not computed
     """
 
-    posterior: Posterior
+    posterior: Posterior | MixturePosterior
     estimator: Mapping[str, Any] | None = None
     preprocessing: Mapping[str, Any] | None = None
     fingerprint: str | None = None
@@ -89,10 +91,10 @@ def encode(artefact: Artefact) -> tuple[Header, Tensors]:
     """Return the header and the tensors of a model file."""
     posterior, estimator = artefact.posterior, artefact.estimator
     encoder = Encoder(TYPES | _foreign(posterior.likelihood))
-    stored = {
-        name: _encoded(encoder, getattr(posterior, name), PREFIXES.get(name, name), f"{name} of the posterior")
-        for name in (f.name for f in fields(posterior) if f.name != "state")
-    }
+    if isinstance(posterior, MixturePosterior):
+        stored = _stored_mixture(encoder, posterior)
+    else:
+        stored = _stored(encoder, posterior)
     header: Header = {
         "kind": "posterior" if estimator is None else "classifier",
         "posterior": stored,
@@ -116,8 +118,7 @@ def decode(header: Header, tensors: Tensors, likelihood: type | None = None) -> 
         raise ValueError(f"the kind is {kind!r}; expected posterior or classifier")
     stored = header.get("posterior")
     decoder = Decoder(TYPES | _given(stored, likelihood), tensors)
-    posterior = decoder.fields(Posterior, stored, "posterior")
-    _check(posterior)
+    posterior = _read_posterior(decoder, stored)
     estimator = _estimator(decoder, header.get("estimator"), posterior) if kind == "classifier" else None
     preprocessing, fingerprint = header.get("preprocessing"), header.get("fingerprint")
     if not isinstance(preprocessing, dict | None) or not isinstance(fingerprint, str | None):
@@ -126,6 +127,44 @@ def decode(header: Header, tensors: Tensors, likelihood: type | None = None) -> 
     if unused := tensors.keys() - decoder.used:
         raise ValueError(f"unexpected tensors {sorted(unused)}")
     return Artefact(posterior, estimator, preprocessing, fingerprint, str(header.get("library")), **records)
+
+
+def _stored(encoder: Encoder, posterior: Posterior, prefix: str = "") -> dict[str, Any]:
+    """Return the fields of a posterior as JSON, but for its state."""
+    return {
+        name: _encoded(encoder, getattr(posterior, name), path.rstrip("."), f"{name} of the posterior")
+        for name in (f.name for f in fields(posterior) if f.name != "state")
+        for path in [prefix + PREFIXES.get(name, name)]
+    }
+
+
+def _stored_mixture(encoder: Encoder, mixture: MixturePosterior) -> dict[str, Any]:
+    """Return a mixture as JSON, its components without their states."""
+    components = [
+        {"type": "Posterior", "fields": _stored(encoder, component, f"components.{i}.")}
+        for i, component in enumerate(mixture.components)
+    ]
+    rest = {f.name: encoder(getattr(mixture, f.name), f.name) for f in fields(mixture) if f.name != "components"}
+    return {"type": "MixturePosterior", "fields": {"components": components, **rest}}
+
+
+def _read_posterior(decoder: Decoder, stored: Any) -> Posterior | MixturePosterior:
+    """Return the posterior that a file describes, checked."""
+    if not _is_mixture(stored):
+        posterior = decoder.fields(Posterior, stored, "posterior")
+        _check(posterior)
+        return posterior
+    found: MixturePosterior = decoder(stored, "posterior", MixturePosterior)
+    for component in found.components:
+        _check(component)
+    dim = int(found.components[0].mean.shape[0])
+    if any(prior.dim != dim for prior in found.priors):
+        raise ValueError(f"the priors of the components do not have {dim} parameters")
+    return found
+
+
+def _is_mixture(stored: Any) -> bool:
+    return isinstance(stored, dict) and stored.get("type") == "MixturePosterior"
 
 
 def _encoded(encoder: Encoder, value: Any, path: str, what: str) -> Any:
@@ -168,6 +207,10 @@ def _foreign(likelihood: Any) -> dict[str, type]:
 
 def _given(stored: Any, likelihood: type | None) -> dict[str, type]:
     """Return the class that the caller gives for the likelihood of a file, under its name in the file."""
+    if _is_mixture(stored):
+        components = stored["fields"].get("components") if isinstance(stored.get("fields"), dict) else None
+        first = components[0] if isinstance(components, list) and components else None
+        stored = first.get("fields") if isinstance(first, dict) else None
     tag = stored.get("likelihood") if isinstance(stored, dict) else None
     name = tag.get("type") if isinstance(tag, dict) else None
     if not isinstance(name, str):
@@ -185,7 +228,7 @@ def _given(stored: Any, likelihood: type | None) -> dict[str, type]:
     return {name: likelihood}
 
 
-def _estimator(decoder: Decoder, stored: Any, posterior: Posterior) -> dict[str, Any]:
+def _estimator(decoder: Decoder, stored: Any, posterior: Posterior | MixturePosterior) -> dict[str, Any]:
     """Return the parameters and feature names of a classifier."""
     if not isinstance(stored, dict) or not isinstance(stored.get("parameters"), dict):
         raise ValueError("the field estimator is missing, or has no parameters")

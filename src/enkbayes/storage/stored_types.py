@@ -11,12 +11,14 @@ from typing import Any
 import numpy as np
 
 from enkbayes.core.ensemble import AffineEnsemble
+from enkbayes.core.gaussian import Gaussian
 from enkbayes.core.likelihoods import Bernoulli, Categorical, Normal, Ordinal
 from enkbayes.core.likelihoods.probit import ProbitBernoulli, ProbitCategorical
 from enkbayes.core.linear_logits import LinearLogits
 from enkbayes.core.low_rank import Complement, Frame
+from enkbayes.core.mixture import MixturePosterior
 from enkbayes.core.moments import Moments
-from enkbayes.core.posterior import Info
+from enkbayes.core.posterior import Info, Posterior
 from enkbayes.engine.arrays import to_numpy
 from enkbayes.inference.empirical_bayes import Tuning
 from enkbayes.inference.evidence import Evidence
@@ -37,6 +39,9 @@ TYPES: dict[str, type] = {
     "Frame": Frame,
     "LinearLogits": LinearLogits,
     "Info": Info,
+    "Gaussian": Gaussian,
+    "Posterior": Posterior,
+    "MixturePosterior": MixturePosterior,
     "Trust": Trust,
     "Evidence": Evidence,
     "Tuning": Tuning,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from enkbayes.core.mixture import MixturePosterior
 from enkbayes.core.posterior import Posterior
 from enkbayes.engine.arrays import to_numpy
 from enkbayes.evaluation.plots.style import Vector, look, tidy
@@ -16,14 +17,14 @@ if TYPE_CHECKING:
 
 def marginal_posterior(
     ax: Axes,
-    posterior: Posterior,
+    posterior: Posterior | MixturePosterior,
     parameter: int,
     *,
     name: str = "equilibrium",
     label: str | None = None,
 ) -> Axes:
-    """Draw the marginal density of one parameter: that of N(mean, cov) for a Gaussian posterior, otherwise a kernel
-    density estimate from the particles.
+    """Draw the marginal density of one parameter: that of N(mean, cov) for a Gaussian posterior or a mixture of them,
+    otherwise a kernel density estimate from the particles.
 
     Examples
     --------
@@ -35,12 +36,16 @@ def marginal_posterior(
     >>> bool(np.isclose(x[np.argmax(density)], posterior.mean[0], atol=0.05))
     True
     """
-    if posterior.before is not None or not posterior.gaussian:
+    components = posterior.components if isinstance(posterior, MixturePosterior) else (posterior,)
+    weights = np.asarray(posterior.weights if isinstance(posterior, MixturePosterior) else [1.0])
+    means = np.asarray([float(c.mean[parameter]) for c in components])
+    sds = np.asarray([float(c.variances[parameter]) ** 0.5 for c in components])
+    if any(c.before is not None or not c.gaussian for c in components) or not sds.all():
         return marginal_draws(ax, posterior.theta[:, parameter], name=name, label=label)
-    mean = float(posterior.mean[parameter])
-    sd = float(posterior.ensemble.variances[parameter]) ** 0.5
-    x = mean + sd * np.linspace(-4, 4, 201)
-    return _density(ax, x, np.exp(-(((x - mean) / sd) ** 2) / 2) / (sd * (2 * np.pi) ** 0.5), name, label)
+    ends = (means - 4 * sds).min(), (means + 4 * sds).max()
+    x = np.linspace(*ends, 401) if len(means) > 1 else means[0] + sds[0] * np.linspace(-4, 4, 201)
+    heights = np.exp(-(((x - means[:, None]) / sds[:, None]) ** 2) / 2) / (sds[:, None] * (2 * np.pi) ** 0.5)
+    return _density(ax, x, weights @ heights, name, label)
 
 
 def marginal_draws(

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from enkbayes.core.mixture import LEAST, MixturePosterior
 from enkbayes.core.posterior import Info, Posterior
 from enkbayes.core.problem import Problem
 from enkbayes.engine.arrays import to_numpy
@@ -63,7 +64,7 @@ def convergence(info: Info) -> Picture | None:
     return picture(figure, f"Residual and spread of the ensemble over the {int(steps[-1])} steps of the run.")
 
 
-def leading(posterior: Posterior, count: int = 6) -> list[int]:
+def leading(posterior: Posterior | MixturePosterior, count: int = 6) -> list[int]:
     """Return the parameters whose means differ most from zero, in standard deviations.
 
     >>> import enkbayes as eb
@@ -71,15 +72,17 @@ def leading(posterior: Posterior, count: int = 6) -> list[int]:
     >>> leading(eb.run(eb.Problem.create(features, features[:, 1] > 0)), 1)
     [1]
     """
-    fitted = posterior.fitted
-    z = np.abs(to_numpy(fitted.mean)) / np.sqrt(to_numpy(fitted.variances))
+    seen = posterior.fitted if isinstance(posterior, Posterior) else posterior
+    z = np.abs(to_numpy(seen.mean)) / np.sqrt(to_numpy(seen.variances))
     return [int(i) for i in np.argsort(-z, kind="stable")[:count]]
 
 
-def marginals(problem: Problem, posterior: Posterior, trust: Trust, names: Sequence[str]) -> tuple[str, list[Picture]]:
+def marginals(
+    problem: Problem, posterior: Posterior | MixturePosterior, trust: Trust, names: Sequence[str]
+) -> tuple[str, list[Picture]]:
     """Draw fitted Gaussian and true posterior of the leading parameters; say how the true posterior was computed."""
     columns = leading(posterior)
-    gaussian = replace(posterior, ensemble=posterior.fitted, before=None, gaussian=True)
+    gaussian = _fitted(posterior)
     words, draws, weights = true_posterior(problem, posterior, trust, columns)
     pictures = []
     for draw, column in zip(draws.T, columns, strict=True):
@@ -92,16 +95,44 @@ def marginals(problem: Problem, posterior: Posterior, trust: Trust, names: Seque
         if column == columns[0]:
             ax.legend(frameon=False, fontsize=8)
         mean = float(gaussian.mean[column])
-        sd = float(gaussian.ensemble.variances[column]) ** 0.5
+        sd = float(gaussian.variances[column]) ** 0.5
         alt = f"Marginal posterior of {names[column]}: Gaussian with mean {mean:.2f} and standard deviation {sd:.2f}."
         pictures.append(picture(figure, alt))
     return words, pictures
 
 
+def _fitted(posterior: Posterior | MixturePosterior) -> Posterior | MixturePosterior:
+    """Return the Gaussian, or the mixture of Gaussians, that was fitted."""
+    if isinstance(posterior, MixturePosterior):
+        components = (replace(c, ensemble=c.fitted, before=None, gaussian=True) for c in posterior.components)
+        return replace(posterior, components=tuple(components))
+    return replace(posterior, ensemble=posterior.fitted, before=None, gaussian=True)
+
+
 def true_posterior(
+    problem: Problem, posterior: Posterior | MixturePosterior, trust: Trust, columns: Sequence[int]
+) -> tuple[str, Vector, Vector | None]:
+    """Return a description and draws of the true posterior, with weights if they have any. Those of a mixture come from
+    the components that weigh at least LEAST.
+    """
+    if not isinstance(posterior, MixturePosterior):
+        return _true_posterior(problem, posterior, trust, columns)
+    found, shares = [], []
+    for own, component, weight in zip(
+        posterior.problems(problem), posterior.components, posterior.weights, strict=True
+    ):
+        if weight >= min(LEAST, max(posterior.weights)):
+            words, draws, within = _true_posterior(own, component, trust, columns)
+            within = np.ones(len(draws)) if within is None else within
+            found.append(draws)
+            shares.append(weight * within / within.sum())
+    return words, np.concatenate(found), np.concatenate(shares)
+
+
+def _true_posterior(
     problem: Problem, posterior: Posterior, trust: Trust, columns: Sequence[int]
 ) -> tuple[str, Vector, Vector | None]:
-    """Return a description and draws of the true posterior, with weights if they have any.
+    """Return the same for a single posterior.
 
     They are the user's polished particles if there are some, importance-weighted draws if the Gaussian is close, and
     otherwise particles that are polished here.

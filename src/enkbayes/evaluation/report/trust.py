@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from enkbayes.core.labels import encode
+from enkbayes.core.mixture import MixturePosterior
 from enkbayes.core.posterior import Posterior
 from enkbayes.evaluation.metrics import Scores, confidence, score
 from enkbayes.evaluation.report import figures
@@ -105,7 +106,7 @@ def held_out(classifier: EnsembleClassifier, X: Any, y: Vector, targets: Vector)
     return np.asarray(proba), words
 
 
-def parameter_names(posterior: Posterior, feature_names: Sequence[str] | None) -> list[str]:
+def parameter_names(posterior: Posterior | MixturePosterior, feature_names: Sequence[str] | None) -> list[str]:
     """Return a name for each of the P parameters: that of the feature and, with K logits, that of the class.
 
     >>> import enkbayes as eb
@@ -147,7 +148,7 @@ def _tiles(scores: Scores | None) -> dict[str, str]:
     }
 
 
-def _run(posterior: Posterior) -> str:
+def _run(posterior: Posterior | MixturePosterior) -> str:
     info = posterior.info
     ended = "converged" if info.converged else "did not converge"
     words = f"{info.sampler.partition('(')[0]} {ended} after {info.steps} steps and {info.seconds:.2g} seconds."
