@@ -98,9 +98,9 @@ class AffineEnsemble:
         """
         if spread == 0:
             return AffineEnsemble.point(scale * self.mean, self.size)
-        factor, complement = scale**2 * spread, self.complement
-        wider = None if complement is None else replace(complement, variance=factor * complement.variance)
-        return AffineEnsemble(scale * self.mean, math.sqrt(factor) * self.basis, self.points, wider)
+        root, complement = scale * math.sqrt(spread), self.complement
+        wider = None if complement is None else replace(complement, variance=complement.variance * root**2)
+        return AffineEnsemble(self.mean * scale, self.basis * root, self.points, wider)
 
     @property
     def rank(self) -> int:
@@ -155,12 +155,6 @@ class AffineEnsemble:
     def freedom(self) -> int:
         """The number of directions in which N(mean, cov) has any spread: r, or P with a complement."""
         return self.gaussian.freedom
-
-    def scaled(self, factor: float) -> AffineEnsemble:
-        """Return the ensemble with all parameters, and so all linear logits, multiplied by a number."""
-        c = self.complement
-        complement = None if c is None else replace(c, variance=c.variance * factor**2)
-        return replace(self, mean=self.mean * factor, basis=self.basis * factor, complement=complement)
 
     def to(self, reference: Array) -> AffineEnsemble:
         """Return the same ensemble in the library, dtype and device of `reference`."""

@@ -183,29 +183,37 @@ class MixturePosterior:
             message=trouble or self.heaviest.info.message,
         )
 
-    def predict_proba(self, features: Array | Callable[[Array], Array]) -> Array:
-        """Return class probabilities (n, K): the weighted average of what the components predict."""
-        return self._averaged(lambda component: component.predict_proba(features), bounded=True)
+    def predict_proba(self, features: Array | Callable[[Array], Array], *, noise: Array | None = None) -> Array:
+        """Return class probabilities (n, K): the weighted average of what the components predict; see
+        `Posterior.predict_proba`.
+        """
+        return self._averaged(lambda component: component.predict_proba(features, noise=noise), bounded=True)
 
-    def mean_proba(self, features: Array | Callable[[Array], Array]) -> Array:
+    def mean_proba(self, features: Array | Callable[[Array], Array], *, noise: Array | None = None) -> Array:
         """Return class probabilities (n, K), averaged over the J particles."""
-        return self._pooled.mean_proba(features)
+        return self._pooled.mean_proba(features, noise=noise)
 
-    def sample_proba(self, features: Array | Callable[[Array], Array]) -> Array:
+    def sample_proba(self, features: Array | Callable[[Array], Array], *, noise: Array | None = None) -> Array:
         """Return the class probabilities that each particle predicts, (J, n, K)."""
-        return self._pooled.sample_proba(features)
+        return self._pooled.sample_proba(features, noise=noise)
 
-    def predict_uncertainty(self, features: Array | Callable[[Array], Array]) -> Uncertainty:
+    def predict_uncertainty(
+        self, features: Array | Callable[[Array], Array], *, noise: Array | None = None
+    ) -> Uncertainty:
         """Split the uncertainty of the particles' average prediction; see `Posterior.predict_uncertainty`."""
-        found = self._pooled.predict_uncertainty(features)
+        found = self._pooled.predict_uncertainty(features, noise=noise)
         if self.likelihood.n_classes is None:
             return found
-        proba = self.predict_proba(features)
+        proba = self.predict_proba(features, noise=noise)
         return replace(found, confidence=namespace(proba).max(proba, axis=-1))
 
     def to_arviz(self, feature_names: Sequence[str] | None = None) -> Any:
         """Return the particles for ArviZ; see `Posterior.to_arviz`."""
         return self._pooled.to_arviz(feature_names)
+
+    def tempered(self, scale: float) -> MixturePosterior:
+        """Return the mixture with all logits multiplied by a number; see `Posterior.tempered`."""
+        return replace(self, components=tuple(component.tempered(scale) for component in self.components))
 
     def problems(self, problem: Problem) -> list[Problem]:
         """Return the problem of each component: these rows under its own prior."""

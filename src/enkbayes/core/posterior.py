@@ -320,7 +320,7 @@ class Posterior:
         mean_logits, V = logits_of(rows, ensemble)
         if not all_finite(namespace(V).vecdot(V, V)):
             raise ValueError("the logits of some rows overflow; scale their features as those of the training data")
-        if V.shape[-1] == 0:  # a point estimate
+        if V.shape[-1] == 0 and noise is None:  # a point estimate
             return self.likelihood.mean(namespace(V).expand_dims(mean_logits, axis=1))[:, 0, :]
         if many and complement is not None:
             return predictive(rows, mean_logits, V, complement)
