@@ -13,6 +13,7 @@ from enkbayes.core.problem import Problem
 if TYPE_CHECKING:
     from enkbayes.estimators.classifier import EnsembleClassifier
     from enkbayes.estimators.files import load, save
+    from enkbayes.estimators.regressor import EnsembleRegressor
     from enkbayes.inference import (
         Advice,
         Evidence,
@@ -43,6 +44,7 @@ __all__ = [
     "Categorical",
     "CheckpointWriter",
     "EnsembleClassifier",
+    "EnsembleRegressor",
     "Equilibrium",
     "Evidence",
     "Gaussian",
@@ -77,6 +79,7 @@ __all__ = [
 _ON_FIRST_USE = {
     "CheckpointWriter": "enkbayes.storage.checkpoint",
     "EnsembleClassifier": "enkbayes.estimators.classifier",
+    "EnsembleRegressor": "enkbayes.estimators.regressor",
     "load": "enkbayes.estimators.files",
     "save": "enkbayes.estimators.files",
     "iterate": "enkbayes.samplers.run",

@@ -279,11 +279,20 @@ class Posterior:
         return Uncertainty.of_members(namespace(proba).moveaxis(proba, 1, 0))
 
     def _variances(self, rows: Array, ensemble: AffineEnsemble, noise: Array | None) -> Array:
-        """Return the variance of the noise and of the particles' predictions (n, 2) of some rows."""
+        """Return the variance of the targets' noise, that of their means, and how much of the latter is due to noise in
+        the logits: (n, 3). The second is that of the fitted Gaussian where it has a closed form, otherwise that of the
+        particles.
+        """
         logits = self._particle_logits(rows, ensemble)
-        xp, values = namespace(logits), self.likelihood.mean(logits)[..., 0]
-        noise = self.likelihood.noise_variance(logits)
-        return xp.stack([xp.mean(noise, axis=1), xp.var(values, axis=1)], axis=-1)
+        xp = namespace(logits)
+        aleatoric = xp.mean(self.likelihood.noise_variance(logits), axis=1)
+        spread = None
+        if self.gaussian and self.map is not None and self.before is None:
+            spread = self.likelihood.variance_of_mean(*self.map.predictive_logits(rows, ensemble))
+        if spread is None:
+            spread = xp.var(self.likelihood.mean(logits)[..., 0], axis=1)
+        gain = xp.zeros_like(spread) if noise is None else noise
+        return xp.stack([aleatoric, spread + gain, gain], axis=-1)
 
     def to_arviz(self, feature_names: Sequence[str] | None = None) -> Any:
         """Return the particles for ArviZ: one chain of J draws of `theta`, an InferenceData (ArviZ 0.x) or a DataTree

@@ -9,20 +9,21 @@ from typing import Any
 from enkbayes.core.mixture import MixturePosterior
 from enkbayes.core.posterior import Posterior
 from enkbayes.estimators.classifier import EnsembleClassifier
+from enkbayes.estimators.regressor import EnsembleRegressor
 from enkbayes.storage.model_file import Artefact, read, write
 
 
 def save(
-    model: EnsembleClassifier | Posterior | MixturePosterior,
+    model: EnsembleClassifier | EnsembleRegressor | Posterior | MixturePosterior,
     path: str | Path,
     *,
     preprocessing: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write a fitted classifier or a posterior to one `.safetensors` file, all or nothing.
+    """Write a fitted estimator or a posterior to one `.safetensors` file, all or nothing.
 
     Parameters
     ----------
-    model : EnsembleClassifier, Posterior or MixturePosterior
+    model : EnsembleClassifier, EnsembleRegressor, Posterior or MixturePosterior
         Arrays of other libraries are stored from the CPU and come back as numpy.
     path : str or Path
         An existing file is replaced.
@@ -41,19 +42,19 @@ def save(
     ...     eb.load(f"{folder}/iris.safetensors").theta.shape
     (50, 12)
     """
-    if isinstance(model, EnsembleClassifier):
+    if isinstance(model, EnsembleClassifier | EnsembleRegressor):
         model.save(path, preprocessing=preprocessing)
     elif isinstance(model, Posterior | MixturePosterior):
         write(Artefact(model, preprocessing=preprocessing), path)
     else:
         raise ValueError(
             f"cannot save a {type(model).__name__}, which has no particles that a file could hold; expected an "
-            "EnsembleClassifier or a Posterior"
+            "EnsembleClassifier, an EnsembleRegressor or a Posterior"
         )
 
 
 def load(path: str | Path, *, likelihood: type | None = None) -> Any:
-    """Return the classifier or posterior that was saved; nothing in the file is executed.
+    """Return the estimator or posterior that was saved; nothing in the file is executed.
 
     Parameters
     ----------
@@ -77,4 +78,7 @@ def load(path: str | Path, *, likelihood: type | None = None) -> Any:
     True
     """
     artefact = read(path, likelihood)
-    return artefact.posterior if artefact.estimator is None else EnsembleClassifier.from_artefact(artefact)
+    if artefact.estimator is None:
+        return artefact.posterior
+    kinds: dict[str, Any] = {"classifier": EnsembleClassifier, "regressor": EnsembleRegressor}
+    return kinds[artefact.estimator["kind"]].from_artefact(artefact)

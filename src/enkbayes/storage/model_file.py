@@ -5,9 +5,9 @@ prefix `fitted.` for the Gaussian that polished particles came from; `parameter.
 that are arrays. The components of a mixture have names that begin with `components.0.`, `components.1.` and so on. The
 header, in format 2, has the fields
 
-    kind            "posterior", or "classifier", which must have an estimator
+    kind            "posterior", or "classifier" or "regressor", which must have an estimator
     posterior       the fields of a `Posterior`, but for its state; or a `MixturePosterior` with its type
-    estimator       parameters and feature names
+    estimator       parameters, feature names, and what a regressor has chosen
     preprocessing   a dict of the caller's
     fingerprint     of the training data
     trust, evidence, tuning
@@ -48,7 +48,7 @@ class Artefact:
     """What a model file holds.
 
     posterior : the particles, and how they predict
-    estimator : parameters and feature names of a classifier; None for a posterior alone
+    estimator : kind, parameters and feature names of an estimator, and what it has chosen; None for a posterior alone
     preprocessing : a dict that the caller stored, None if there was none
     fingerprint : sha256 of the training data, None if unknown
     library : version of enkbayes that wrote the file
@@ -96,7 +96,7 @@ def encode(artefact: Artefact) -> tuple[Header, Tensors]:
     else:
         stored = _stored(encoder, posterior)
     header: Header = {
-        "kind": "posterior" if estimator is None else "classifier",
+        "kind": "posterior" if estimator is None else estimator.get("kind", "classifier"),
         "posterior": stored,
         "preprocessing": None if artefact.preprocessing is None else dict(artefact.preprocessing),
         "fingerprint": artefact.fingerprint,
@@ -104,22 +104,24 @@ def encode(artefact: Artefact) -> tuple[Header, Tensors]:
     }
     if estimator is not None:
         parameters = {
-            name: _encoded(encoder, _plain(value), f"parameter.{name}", f"parameter {name} of the classifier")
+            name: _encoded(encoder, _plain(value), f"parameter.{name}", f"parameter {name} of the estimator")
             for name, value in estimator["parameters"].items()
         }
-        header["estimator"] = {"parameters": parameters, "feature_names": estimator.get("feature_names")}
+        chosen = {name: encoder(_plain(x), f"chosen.{name}") for name, x in estimator.get("chosen", {}).items()}
+        names = estimator.get("feature_names")
+        header["estimator"] = {"parameters": parameters, "feature_names": names, "chosen": chosen}
     return header, encoder.tensors
 
 
 def decode(header: Header, tensors: Tensors, likelihood: type | None = None) -> Artefact:
     """Return what header and tensors describe; a ValueError, TypeError or KeyError says what does not fit."""
     kind = header.get("kind")
-    if kind not in ("posterior", "classifier"):
-        raise ValueError(f"the kind is {kind!r}; expected posterior or classifier")
+    if kind not in ("posterior", "classifier", "regressor"):
+        raise ValueError(f"the kind is {kind!r}; expected posterior, classifier or regressor")
     stored = header.get("posterior")
     decoder = Decoder(TYPES | _given(stored, likelihood), tensors)
     posterior = _read_posterior(decoder, stored)
-    estimator = _estimator(decoder, header.get("estimator"), posterior) if kind == "classifier" else None
+    estimator = None if kind == "posterior" else _estimator(decoder, header.get("estimator"), posterior, kind)
     preprocessing, fingerprint = header.get("preprocessing"), header.get("fingerprint")
     if not isinstance(preprocessing, dict | None) or not isinstance(fingerprint, str | None):
         raise ValueError("preprocessing is not a dict, or fingerprint is not text")
@@ -228,8 +230,8 @@ def _given(stored: Any, likelihood: type | None) -> dict[str, type]:
     return {name: likelihood}
 
 
-def _estimator(decoder: Decoder, stored: Any, posterior: Posterior | MixturePosterior) -> dict[str, Any]:
-    """Return the parameters and feature names of a classifier."""
+def _estimator(decoder: Decoder, stored: Any, posterior: Posterior | MixturePosterior, kind: str) -> dict[str, Any]:
+    """Return the kind, the parameters and feature names of an estimator, and what it has chosen."""
     if not isinstance(stored, dict) or not isinstance(stored.get("parameters"), dict):
         raise ValueError("the field estimator is missing, or has no parameters")
     found = {name: decoder(value, name) for name, value in stored["parameters"].items()}
@@ -239,7 +241,8 @@ def _estimator(decoder: Decoder, stored: Any, posterior: Posterior | MixturePost
         raise ValueError("feature_names is not a list of text")
     if names is not None and (posterior.map is None or len(names) != posterior.map.features):
         raise ValueError(f"feature_names has {len(names)} entries, which does not fit the number of features")
-    return {"parameters": parameters, "feature_names": names}
+    chosen = {name: decoder(value, f"chosen.{name}") for name, value in stored.get("chosen", {}).items()}
+    return {"kind": kind, "parameters": parameters, "feature_names": names, "chosen": chosen}
 
 
 def _check(posterior: Posterior) -> None:

@@ -93,6 +93,10 @@ class Likelihood:
             "define it, or use predict_proba and sample_proba"
         )
 
+    def variance_of_mean(self, mean_logits: Array, V: Array) -> Array | None:
+        """Return the variance (n,) of a target's mean under logits N(mean_logits, V V'), where it has a closed form."""
+        return None
+
     @property
     def parameters(self) -> np.ndarray[Any, Any]:
         """Unconstrained parameters (p,) of the likelihood that `fit_likelihood` chooses; by default there are none."""

@@ -57,6 +57,10 @@ class Normal(Likelihood):
         """Return the variance (...) for logits (...)."""
         return namespace(logits).full_like(logits, self.variance)
 
+    def variance_of_mean(self, mean_logits: Array, V: Array) -> Array:
+        """Return the variance (n,) of the expected target."""
+        return namespace(V).vecdot(V, V)
+
     def gaussian_averages(self, mean_logits: Array, V: Array, targets: Array, refine: int = 0) -> Averages:
         """Return loss, slope and curvature of each row, (n,) each."""
         xp = namespace(V)

@@ -1,0 +1,149 @@
+"""The noise variance and the prior variance of a Bayesian linear regression, by evidence, in closed form.
+
+    y = X theta + constant + noise,    theta ~ N(0, v I),    noise ~ N(0, s2),    rho = v / s2
+
+Centred features with Gram matrix X'X = Q diag(lambda) Q' and b = lambda^{-1/2} Q' X'y turn the evidence of n centred
+rows into sums over the eigenvalues:
+
+    -2 log p(y) = n log(2 pi s2) + sum log(1 + rho lambda) + (sum b^2 / (1 + rho lambda) + rest) / s2
+
+with rest = y'y - sum b^2. For each rho the best s2 is known, so one number is left to search. Centring stands for a
+constant with a wide prior and costs one row. The sums over the rows add up over chunks and streams.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from scipy.optimize import minimize_scalar
+
+from enkbayes.core.problem import Problem
+from enkbayes.engine.arrays import to_numpy
+from enkbayes.engine.rows import Chunk, Sums
+
+Numbers = np.ndarray[Any, Any]
+NOISE_FLOOR = 1e-6  # smallest noise variance, as a share of the variance of the targets
+
+
+@dataclass(frozen=True)
+class Scales:
+    """The two variances, and the mean and the variance of the targets.
+
+    noise : s2; prior : v of every weight; at_bound : whether the search ended at the bound of rho, as it does if the
+    features explain nothing or everything.
+    """
+
+    noise: float
+    prior: float
+    target_mean: float
+    target_variance: float
+    at_bound: bool
+
+
+def regression_scales(
+    problem: Problem,
+    *,
+    noise: float | None = None,
+    prior: float | None = None,
+    signal: tuple[float, float] = (1e-6, 1e8),
+) -> Scales:
+    """Return the noise variance and the prior variance of the weights that maximise the evidence.
+
+    Parameters
+    ----------
+    problem : Problem
+        With linear logits and real targets; its prior and the variance of its likelihood do not matter. Weights count
+        how often each row occurs.
+    noise, prior : float, optional
+        Fix one of the two, or both.
+    signal : (float, float)
+        Range of rho times the mean squared length of a centred row, the ratio of signal to noise of a typical row.
+
+    Examples
+    --------
+    >>> import enkbayes as eb
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.standard_normal((500, 20))
+    >>> y = X @ rng.normal(0, 2, 20) + 5 + 0.5 * rng.standard_normal(500)
+    >>> found = regression_scales(eb.Problem.create(X, y, likelihood=eb.Normal(), intercept=1.0))
+    >>> round(found.noise**0.5, 1), round(found.prior**0.5)
+    (0.5, 2)
+    """
+    count, mean, gram, cross, square = _centred_sums(problem)
+    degrees = max(count - 1.0, 1.0) if problem.linear_logits("a linear regression").intercept else count
+    variance = max(square / max(count, 1.0), (1e-8 * abs(mean)) ** 2, 1e-100)
+    w, Q = np.linalg.eigh(gram)
+    kept = w > max(len(w), 1) * np.finfo(np.float64).eps * max(float(w[-1]), 0.0)
+    eigenvalues, b2 = w[kept], (Q.T @ cross)[kept] ** 2 / w[kept]
+    rest = max(square - float(np.sum(b2)), 0.0)
+    floor = NOISE_FLOOR * variance
+
+    def best_noise(rho: float) -> float:
+        return max((float(np.sum(b2 / (1 + rho * eigenvalues))) + rest) / degrees, floor)
+
+    def cost(rho: float, s2: float) -> float:
+        """-2 log p(y), up to a constant."""
+        explained = float(np.sum(np.log1p(rho * eigenvalues)))
+        return degrees * math.log(s2) + explained + (float(np.sum(b2 / (1 + rho * eigenvalues))) + rest) / s2
+
+    if noise is not None and prior is not None:
+        return Scales(noise, prior, mean, variance, at_bound=False)
+    if prior is not None:  # search over the noise
+        log_s2, at_bound = _lowest(
+            lambda t: cost(prior / math.exp(t), math.exp(t)), math.log(floor), math.log(10 * variance)
+        )
+        return Scales(math.exp(log_s2), prior, mean, variance, at_bound)
+    length = float(np.sum(eigenvalues)) / max(count, 1.0)
+    if not length > 0:  # constant features explain nothing
+        s2 = best_noise(0.0) if noise is None else noise
+        return Scales(s2, s2, mean, variance, at_bound=True)
+    low, high = (math.log(x / length) for x in signal)
+    log_rho, at_bound = _lowest(
+        lambda t: cost(math.exp(t), best_noise(math.exp(t)) if noise is None else noise), low, high
+    )
+    s2 = best_noise(math.exp(log_rho)) if noise is None else noise
+    return Scales(s2, math.exp(log_rho) * s2, mean, variance, at_bound)
+
+
+def _lowest(cost: Callable[[float], float], low: float, high: float, points: int = 80) -> tuple[float, bool]:
+    """Return the minimiser of a function of one number, which may have several local minima, and whether it is at the
+    end of the range.
+    """
+    grid = np.linspace(low, high, points)
+    best = int(np.argmin([cost(t) for t in grid]))
+    if best in (0, points - 1):
+        return float(grid[best]), True
+    found = minimize_scalar(cost, bounds=(grid[best - 1], grid[best + 1]), method="bounded", options={"xatol": 1e-10})
+    return float(found.x), False
+
+
+def _centred_sums(problem: Problem) -> tuple[float, float, Numbers, Numbers, float]:
+    """Return the number of rows, the mean target, and X'X, X'y and y'y of centred features and targets (uncentred
+    without an intercept).
+    """
+    count, total, target = problem.rows.sum(lambda chunk: _moments(chunk, None, 0.0)[:3])
+    n = float(count[0])
+    mean = float(target[0]) / n
+    if not problem.linear_logits("a linear regression").intercept:
+        centre, mean = np.zeros(len(total)), 0.0
+    else:
+        centre = np.asarray(total) / n
+    gram, cross, square = problem.rows.sum(lambda chunk: _moments(chunk, centre, mean)[3:])
+    return n, mean, np.asarray(gram), np.asarray(cross), float(square[0])
+
+
+def _moments(chunk: Chunk, centre: Numbers | None, mean: float) -> Sums:
+    """Return count, sum of features and of targets; then, around a centre, X'X, X'y and y'y."""
+    x = chunk.features.toarray() if scipy.sparse.issparse(chunk.features) else to_numpy(chunk.features)
+    x, y = np.asarray(x, dtype=np.float64), np.asarray(to_numpy(chunk.targets), dtype=np.float64)
+    w = np.ones(len(y)) if chunk.weights is None else np.asarray(to_numpy(chunk.weights), dtype=np.float64)
+    first = np.asarray([w.sum()]), w @ x, np.asarray([w @ y])
+    if centre is None:
+        return first
+    x, y = x - centre, y - mean
+    return *first, (x * w[:, None]).T @ x, x.T @ (w * y), np.asarray([w @ y**2])
