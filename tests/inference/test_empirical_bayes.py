@@ -5,6 +5,7 @@ import warnings
 
 import empirical_bayes as study
 import numpy as np
+import prior_search
 import pytest
 import scipy.sparse
 from scipy.special import expit
@@ -14,7 +15,7 @@ from sklearn.preprocessing import scale
 
 import enkbayes as eb
 from enkbayes.core.linear_logits import LinearLogits
-from enkbayes.inference.empirical_bayes import PriorSearch, parameter_groups, tune_prior, with_variances
+from enkbayes.inference.empirical_bayes import PriorSearch, parameter_groups, tune_prior
 from enkbayes.inference.propagation import propagate
 
 SHAPE, NARROWEST, WIDEST = 0.1, 1e-4, 1e4  # of the hyperprior, and the bounds of the search
@@ -33,9 +34,12 @@ def breast_cancer(**kwargs):
     return eb.Problem.create(scale(X), y, 1.0, **kwargs)
 
 
-def penalised(problem, variance, widest=WIDEST):
-    value = propagate(with_variances(problem, parameter_groups(problem.model), [variance])).log_evidence
-    return value + SHAPE * (math.log(variance) - variance / widest)
+def log_hyperprior(variance, widest=WIDEST):
+    return SHAPE * (math.log1p(variance) - variance / widest)
+
+
+def penalised(problem, variance):
+    return prior_search.evidence(problem, variance) + log_hyperprior(variance)
 
 
 def test_the_choice_is_a_maximum():
@@ -45,7 +49,7 @@ def test_the_choice_is_a_maximum():
     assert tuning.fits <= 15
     (s2,) = tuning.variances
     best = penalised(problem, s2)
-    assert best == pytest.approx(tuning.log_evidence + SHAPE * (math.log(s2) - s2 / WIDEST), abs=0.01)
+    assert best == pytest.approx(tuning.log_evidence + log_hyperprior(s2), abs=0.01)
     assert all(penalised(problem, s2 * factor) < best for factor in (0.7, 1.4, 0.1, 10.0))
 
 
@@ -112,24 +116,26 @@ def test_separable_data_end_at_the_widest_prior_and_predict(kind):
     else:
         features = rng.standard_normal((30, 1 if kind == "one feature" else 50))
         labels = features[:, 0] > 0
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
         tuned, tuning = tune_prior(eb.Problem.create(features, labels, 1.0, intercept=100.0))
+    at_bound = tuning.variances[0] > 0.99 * WIDEST / np.mean(np.square(features))
+    assert tuning.converged == (not at_bound) == (not caught)
     units = np.mean(np.square(features))
     assert NARROWEST / units <= tuning.variances[0] <= WIDEST / units * (1 + 1e-9)
-    assert tuning.converged
     assert tuning.variances[0] > 100 / units
     assert math.isfinite(tuning.log_evidence)
-    assert "as wide as allowed" in tuning.message or tuning.variances[0] < WIDEST / units / math.e
+    assert ("as wide as allowed" in tuning.message) == at_bound
     found = propagate(tuned)
     assert np.all(np.isfinite(found.mean))
 
 
 def test_features_without_a_signal_end_at_a_narrow_prior():
     rng = np.random.default_rng(3)
-    _, tuning = tune_prior(eb.Problem.create(rng.standard_normal((500, 30)), rng.random(500) < 0.5, 1.0))
+    with pytest.warns(ConvergenceWarning, match="as narrow as allowed"):
+        _, tuning = tune_prior(eb.Problem.create(rng.standard_normal((500, 30)), rng.random(500) < 0.5, 1.0))
     assert tuning.variances[0] < 0.02
-    assert tuning.converged
+    assert not tuning.converged
 
 
 def test_the_bound_takes_over_where_expectation_propagation_does_not_converge():
@@ -152,8 +158,9 @@ def test_elbo_step_is_the_fixed_point_of_em():
     tuned, tuning = tune_prior(problem, search=PriorSearch(most_parameters=0))
     assert tuning.method == "ELBO"
     posterior = eb.run(tuned, eb.MeanField())
-    em = (np.trace(posterior.cov) + np.sum(posterior.mean**2)) / (problem.dim - 2 * SHAPE)
-    assert tuning.variances[0] == pytest.approx(em, rel=0.01)
+    s2 = tuning.variances[0]
+    em = (np.trace(posterior.cov) + np.sum(posterior.mean**2)) / (problem.dim - 2 * SHAPE * s2 / (1 + s2))
+    assert s2 == pytest.approx(em, rel=0.05)
 
 
 def test_a_search_cut_short_warns():
@@ -162,18 +169,19 @@ def test_a_search_cut_short_warns():
     assert not tuning.converged
 
 
-@pytest.mark.parametrize("below", [-9.0, -1.0, 0.0])
-def test_the_slope_of_the_hyperprior_is_that_of_its_log_density(below):
+@pytest.mark.parametrize("x", [-9.0, 0.0, 8.0])
+def test_the_slope_of_the_hyperprior_is_that_of_its_log_density(x):
     search, h = PriorSearch(shape=0.3), 1e-5
-    sides = [search.log_hyperprior(np.asarray([below + step])) for step in (h, -h)]
-    assert search.hyperprior_slope(np.asarray([below]))[0] == pytest.approx((sides[0] - sides[1]) / (2 * h), abs=1e-8)
+    sides = [search.log_hyperprior(np.asarray([x + step])) for step in (h, -h)]
+    assert search.hyperprior_slope(np.asarray([x]))[0] == pytest.approx((sides[0] - sides[1]) / (2 * h), abs=1e-8)
 
 
 def test_a_strong_hyperprior_moves_the_choice():
     """Its slope balances that of the evidence, so a strong one widens the prior of features without a signal."""
     rng = np.random.default_rng(3)
     problem = eb.Problem.create(rng.standard_normal((500, 30)), rng.random(500) < 0.5, 1.0)
-    weak, strong = (tune_prior(problem, search=PriorSearch(shape=shape))[1].variances[0] for shape in (0.1, 5.0))
+    with pytest.warns(ConvergenceWarning):
+        weak, strong = (tune_prior(problem, search=PriorSearch(shape=shape))[1].variances[0] for shape in (0.1, 50.0))
     assert strong > 3 * weak
 
 
@@ -209,15 +217,22 @@ def test_held_out_loss_is_close_to_the_best_of_a_grid(name):
         warnings.simplefilter("ignore")
         result = study.study(X, y, splits=2, grid=10.0 ** np.arange(-4, 5, 2), variants=False)
     assert result["ratio"] < 1.05
-    assert result["converged"] == 1
+    assert result["converged"] == (name != "digits 4-9")  # separable: as wide as allowed
 
 
 def test_wine_is_tuned_like_its_binary_halves_would_be():
     X, y = load_wine(return_X_y=True)
-    _, tuning = tune_prior(eb.Problem.create(scale(X), y, 1.0, intercept=100.0))
-    assert tuning.converged
+    with pytest.warns(ConvergenceWarning, match="as wide as allowed"):
+        _, tuning = tune_prior(eb.Problem.create(scale(X), y, 1.0, intercept=100.0))
     assert tuning.variances[0] > 50  # separable: a wide prior
     assert tuning.log_evidence == pytest.approx(-24.9, abs=0.3)
+
+
+@pytest.mark.parametrize("seed", [0, 2, 3, 7, 10, 12])
+def test_the_choice_is_as_good_as_the_best_of_a_grid(seed):
+    """Six of the 40 problems of benchmarks/prior_search.py, all within .05 of the best evidence of the grid."""
+    row = prior_search.compare(seed, grid=10.0 ** np.arange(-4, 5))
+    assert row["chosen"] > row["best"] - 0.05
 
 
 def test_two_moons_prefer_a_moderate_prior():

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 import scipy.sparse
+from scipy.special import expit
 from scipy.stats import multivariate_normal
 from sklearn.datasets import load_iris
 from sklearn.preprocessing import scale
@@ -24,7 +25,7 @@ TRUTH = {"T0": -9.1836, "T1": -125.0227, "T2": -159.8786, "T3": -19.090, "T4": -
 def test_evidence_is_that_of_exact_integrals_and_close_to_the_truth(name):
     found = propagate(method_problem(name))
     assert found.residual < 1e-3
-    assert found.log_evidence == pytest.approx(EXACT[name], abs=0.015)
+    assert found.log_evidence == pytest.approx(EXACT[name], abs=1e-3)
     assert found.log_evidence == pytest.approx(TRUTH[name], abs=0.15)
     if name != "T0":
         assert abs(found.log_evidence - TRUTH[name]) < TRUTH[name] + NEGATIVE_ELBO[name]  # closer than the ELBO
@@ -39,11 +40,11 @@ def test_a_gaussian_likelihood_takes_one_sweep_and_is_exact():
     found = propagate(problem)
     cov = features @ prior.dense_cov @ features.T + 0.49 * np.eye(12)
     assert found.log_evidence == pytest.approx(
-        multivariate_normal(features @ prior.mean, cov).logpdf(targets), abs=0.05
+        multivariate_normal(features @ prior.mean, cov).logpdf(targets), abs=1e-5
     )
     posterior = eb.run(problem, eb.MeanField())
-    assert np.allclose(found.mean, posterior.mean, atol=0.02)
-    assert np.allclose(found.basis @ found.basis.T, posterior.cov, atol=0.02)
+    assert np.allclose(found.mean, posterior.mean, atol=1e-4)
+    assert np.allclose(found.basis @ found.basis.T, posterior.cov, atol=1e-4)
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,54 @@ def test_logits_without_a_common_shift_that_changes_nothing():
     expected = multivariate_normal(np.zeros(12), cov).logpdf(targets)
     assert propagate(problem).log_evidence == pytest.approx(expected, abs=0.1)
     assert data_rank(problem) == 4
+
+
+def on_a_grid(problem, half, size=801):
+    """Return log evidence, mean and variances of a posterior of two parameters, by brute force."""
+    t = np.linspace(-half, half, size)
+    theta = np.stack(np.meshgrid(t, t), axis=-1).reshape(-1, 2)
+    parts = np.array_split(theta, 40)
+    log_density = np.concatenate([problem.prior.log_density(part) - problem.loss(part) for part in parts])
+    weights = np.exp(log_density - log_density.max())
+    log_z = log_density.max() + np.log(weights.sum() * (t[1] - t[0]) ** 2)
+    weights /= weights.sum()
+    mean = weights @ theta
+    return log_z, mean, weights @ (theta - mean) ** 2
+
+
+def near(problem, half):
+    found, (log_z, mean, variances) = propagate(problem, tol=1e-5), on_a_grid(problem, half)
+    assert found.log_evidence == pytest.approx(log_z, abs=0.02)
+    assert np.allclose(found.mean, mean, atol=0.01 * np.sqrt(variances.max()))
+    assert np.allclose(np.sum(found.basis**2, axis=1), variances, rtol=0.05)
+
+
+def test_narrow_tilted_distributions_are_resolved():
+    """A row of weight 10 makes its tilted distribution much narrower than the cavity."""
+    rng = np.random.default_rng(0)
+    features = rng.standard_normal((30, 2))
+    labels = rng.random(30) < expit(features @ [1.0, -1.0])
+    near(eb.Problem.create(features, labels, 1.0, weights=np.full(30, 10.0)), 4)
+
+
+def test_displaced_tilted_distributions_are_found():
+    """One row that contradicts all others moves its logit by many standard deviations of the cavity."""
+    rng = np.random.default_rng(0)
+    features = rng.standard_normal((100, 2))
+    labels = rng.random(100) < expit(features @ [3.0, -3.0])
+    features[0], labels[0] = [20.0, -20.0], False
+    near(eb.Problem.create(features, labels, 4.0), 6)
+
+
+def test_many_classes_are_close_to_the_truth():
+    """Eight classes: with points of the cavity the evidence was too low by .84."""
+    rng = np.random.default_rng(0)
+    features = rng.standard_normal((200, 5))
+    logits = 2 * features @ rng.standard_normal((5, 8))
+    problem = eb.Problem.create(features, np.argmax(logits + rng.gumbel(size=logits.shape), axis=1), 4.0)
+    truth = eb.log_evidence(problem)
+    assert truth.error < 0.1
+    assert propagate(problem).log_evidence == pytest.approx(truth.value, abs=0.3)
 
 
 def with_variance(problem, variance):

@@ -4,8 +4,9 @@ Parameters come in groups with one prior variance each, N(m0, s_g^2 I). The evid
 
     d log Z / d log s_g^2 = (E|theta_g - m0_g|^2 / s_g^2 - D_g) / 2,
 
-with D_g the size of the group and E over the posterior. Setting it to zero gives the EM step s_g^2 = E|theta_g -
-m0_g|^2 / D_g. A bounded quasi-Newton method in log s_g^2 uses value and slope, and needs fewer fits than EM.
+with D_g the size of the group and E over the posterior. The search first moves all groups together: it climbs in log
+s^2 until the slope changes its sign, and then narrows the bracket until the tangents at both of its ends leave less
+than a stated gain to be found. More than one group goes on with a bounded quasi-Newton method.
 
 The evidence is that of expectation propagation. The mean-field bound, the ELBO, would be simpler, but it falls below
 the evidence as the prior widens and so prefers narrow priors: on pairs of digits by more than two decades, at 1.5 times
@@ -13,22 +14,24 @@ the held-out loss. It is used where expectation propagation does not converge, a
 memory.
 
 On separable data the evidence of wide priors is flat, because the data do not determine the scale of the weights. Two
-things keep the choice well defined. The hyperprior, s_g^2 ~ Gamma with a small shape and the mean `widest`, tilts the
-plateau towards wide priors, by less than any observation would. And s_g^2, in units of the inverse mean square of the
-group's features, stays between `narrowest` and `widest`. The search climbs from s_g^2 = 1 in these units to the nearest
-maximum.
+things keep the choice well defined. A weak hyperprior of v = s_g^2, in units of the inverse mean square of the group's
+features, with the log density shape (log(1 + v) - v / widest), tilts the plateau towards wide priors, by less than any
+observation would, and says nothing of narrow ones. And v stays between `narrowest` and `widest`. The search climbs from
+v = 1 to the nearest maximum, and warns if it ends at a bound.
 """
 
 from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse
+from scipy.interpolate import CubicHermiteSpline
 from scipy.optimize import minimize
 
 from enkbayes.core.ensemble import AffineEnsemble
@@ -51,10 +54,11 @@ class PriorSearch:
     """The bounds, the hyperprior and the stopping rule of the search.
 
     narrowest, widest : bounds of a variance, for features of unit mean square
-    shape : of the hyperprior; it is the slope of its log density in log s^2
+    shape : of the hyperprior; for wide priors it is the slope of its log density in log s^2
     largest_residual : of expectation propagation, beyond which its evidence is not used
-    slope : of the log evidence in log s^2 at which the search ends
-    difference : step in log s^2 where slopes are differences
+    gain : of the log evidence that may be left when the search ends
+    factor : between the variances of the climb
+    closest : factor between variances that are not told apart
     most_fits : after which the search stops
     most_parameters : beyond which the ELBO replaces the evidence of expectation propagation
     """
@@ -63,24 +67,25 @@ class PriorSearch:
     widest: float = 1e4
     shape: float = 0.1
     largest_residual: float = 0.1
-    slope: float = 0.02
-    difference: float = 0.1
+    gain: float = 0.01
+    factor: float = 10.0
+    closest: float = 1.1
     most_fits: int = 40
     most_parameters: int = MeanField.dense
 
-    def log_hyperprior(self, below: Numbers) -> float:
-        """Return the log density of s_g^2 = widest exp(below) under the hyperprior, up to a constant."""
-        return self.shape * float(np.sum(below - np.exp(below)))
+    def log_hyperprior(self, x: Numbers) -> float:
+        """Return the log density of s_g^2 = exp(x), in units of the features, up to a constant."""
+        return self.shape * float(np.sum(np.logaddexp(0.0, x) - np.exp(x) / self.widest))
 
-    def hyperprior_slope(self, below: Numbers) -> Numbers:
+    def hyperprior_slope(self, x: Numbers) -> Numbers:
         """Return the slope of the log density in log s_g^2."""
-        return np.asarray(self.shape * (1 - np.exp(below)))
+        return np.asarray(self.shape * (1 / (1 + np.exp(-x)) - np.exp(x) / self.widest))
 
 
 @dataclass(frozen=True)
 class Tuning:
     """What was chosen: one prior variance for each group, their log evidence and its method, the number of fits,
-    whether the search converged, and a sentence.
+    whether the search converged to a maximum inside its bounds, and a sentence.
     """
 
     variances: tuple[float, ...]
@@ -99,7 +104,7 @@ class Tuning:
 def tune_prior(problem: Problem, groups: Any = None, *, search: PriorSearch | None = None) -> tuple[Problem, Tuning]:
     """Return the problem with the prior variances that maximise the evidence, and how they were found.
 
-    A `ConvergenceWarning` says when the search did not converge.
+    A `ConvergenceWarning` says when the search did not converge, or ended at a bound.
 
     Parameters
     ----------
@@ -143,8 +148,8 @@ def _found(problem: Problem, labels: Numbers, search: PriorSearch) -> tuple[Prob
     if problem.dim <= search.most_parameters:
         with suppress(Diverged):
             by_propagation = _ByPropagation(search.largest_residual)
-            return _searched(problem, labels, by_propagation, search, slopes=problem.likelihood.outputs is None)
-    return _searched(problem, labels, _ByBound(), search, slopes=True)
+            return _searched(problem, labels, by_propagation, search)
+    return _searched(problem, labels, _ByBound(), search)
 
 
 def parameter_groups(
@@ -189,7 +194,7 @@ class _ByPropagation:
     name: ClassVar[str] = "expectation propagation"
 
     def __call__(self, problem: Problem) -> tuple[float, Numbers]:
-        found = propagate(problem, self.sites, tol=3e-3)  # the evidence is off by the square of the residual only
+        found = propagate(problem, self.sites, tol=5e-3)  # the evidence is off by the square of the residual only
         if not found.residual < self.largest_residual:
             raise Diverged("expectation propagation does not converge")
         self.sites = found.sites
@@ -218,54 +223,120 @@ class _ByBound:
         return np.asarray(replace(self.last, points=points).theta)
 
 
+@dataclass(eq=False)
+class _Objective:
+    """x = log s_g^2 (G,) -> log evidence plus log hyperprior, and its slope (G,). It counts the fits."""
+
+    problem: Problem
+    labels: Numbers
+    fit: _ByPropagation | _ByBound
+    search: PriorSearch
+    centre: Numbers
+    fits: int = 0
+
+    def __call__(self, x: Numbers) -> tuple[float, Numbers]:
+        self.fits += 1
+        chosen = self.labels != FIXED
+        value, squares = self.fit(with_variances(self.problem, self.labels, np.exp(x)))
+        groups = self.labels[chosen]
+        slope = (np.bincount(groups, squares[chosen]) / np.exp(x) - np.bincount(groups)) / 2
+        v = x - self.centre
+        return value + self.search.log_hyperprior(v), slope + self.search.hyperprior_slope(v)
+
+
+@dataclass(frozen=True, eq=False)
+class _Place:
+    """A variance that was tried, its objective and its slope along the line; `at` is log s^2 from the start."""
+
+    at: float
+    value: float
+    slope: float
+
+
+def _climbed(line: Callable[[float], _Place], search: PriorSearch) -> tuple[_Place, bool]:
+    """Return the best place found on a line, log s^2 = 0 at its start, and whether it is a maximum within bounds."""
+    low, high, step = math.log(search.narrowest), math.log(search.widest), math.log(search.factor)
+    here = line(0.0)
+    up, fits = here.slope > 0, 1
+    while (there := line(float(np.clip(here.at + (step if up else -step), low, high)))).slope * (1 if up else -1) > 0:
+        fits, here = fits + 1, there
+        if there.at in (low, high) or fits >= search.most_fits:
+            return there, False
+    left, right = (here, there) if up else (there, here)
+    while fits < search.most_fits:
+        best = max(left, right, key=lambda place: place.value)
+        rise, width = right.value - left.value, right.at - left.at
+        top = (rise - right.slope * width) / (left.slope - right.slope)  # where the tangents meet
+        within = left.value + left.slope * top - best.value < search.gain
+        if within or width < math.log(search.closest):
+            return best, True
+        cubic = CubicHermiteSpline([0.0, width], [left.value, right.value], [left.slope, right.slope])
+        stationary = [float(x) for x in cubic.derivative().roots() if 0.1 * width < x < 0.9 * width]
+        middle = line(left.at + max(stationary, key=cubic, default=width / 2))
+        left, right = (middle, right) if middle.slope > 0 else (left, middle)
+        fits += 1
+    return max(left, right, key=lambda place: place.value), False
+
+
 def _searched(
-    problem: Problem, labels: Numbers, fit: _ByPropagation | _ByBound, search: PriorSearch, *, slopes: bool
+    problem: Problem, labels: Numbers, fit: _ByPropagation | _ByBound, search: PriorSearch
 ) -> tuple[Problem, Tuning]:
-    """Climb from unit variances to the nearest maximum of log evidence plus log hyperprior.
+    """Climb from unit variances to the nearest maximum of log evidence plus log hyperprior."""
+    double, sizes = problem.in_double(), np.bincount(labels[labels != FIXED])
+    centre = -np.log(_mean_squares(double, labels))
+    objective = _Objective(double, labels, fit, search, centre)
 
-    In log s_g^2 / sqrt(2 / D_g) the first step is about that of EM, so the climb does not jump over a maximum. Without
-    `slopes` they are differences of the evidence: the quadrature of softmax leaves an error in E|theta|^2 that its
-    evidence, stationary in the sites, does not have.
-    """
-    double, chosen = problem.in_double(), labels != FIXED
-    sizes = np.bincount(labels[chosen])
-    centre, unit = -np.log(_mean_squares(double, labels)), np.sqrt(2 / sizes)
-    low, high = math.log(search.narrowest) / unit, math.log(search.widest) / unit
-    widest = centre + math.log(search.widest)
+    def line(at: float) -> _Place:
+        value, slope = objective(centre + at)
+        return _Place(at, value, float(slope.sum()))
 
-    def loss(u: Numbers) -> tuple[float, Numbers]:
-        x = centre + unit * u
-        value, squares = fit(with_variances(double, labels, np.exp(x)))
-        slope = (np.bincount(labels[chosen], squares[chosen]) / np.exp(x) - sizes) / 2
-        return -value - search.log_hyperprior(x - widest), -unit * (slope + search.hyperprior_slope(x - widest))
-
-    options: dict[str, Any] = {"gtol": search.slope * float(unit.min()), "maxls": 10}
-    if slopes:
-        options |= {"ftol": 1e-9, "maxfun": search.most_fits}
-    else:
-        fits = search.most_fits * (1 + len(sizes))
-        options |= {"ftol": 1e-6, "maxfun": fits, "eps": search.difference / unit}
-    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        found = minimize(
-            loss if slopes else lambda u: loss(u)[0],
-            np.zeros(len(sizes)),
-            jac=True if slopes else None,
-            method="L-BFGS-B",
-            bounds=[*zip(low, high, strict=True)],
-            options=options,
-        )
-    x, fits = centre + unit * found.x, int(found.nfev)
-    left = np.where((found.x > low) & (found.x < high), found.jac / unit, 0.0)
-    converged = bool(found.success or np.max(np.abs(left)) < 10 * search.slope)
+    best, converged = _climbed(line, search)
+    x, value = centre + best.at, best.value
+    if len(sizes) > 1:
+        x, value, converged = _refined(objective, x, centre, np.sqrt(2 / sizes))
+    widest = bool(np.any(x - centre > math.log(search.widest) - 1e-6))
+    narrowest = bool(np.any(x - centre < math.log(search.narrowest) + 1e-6))
     tuning = Tuning(
         variances=tuple(map(float, np.exp(x))),
-        log_evidence=float(-found.fun) - search.log_hyperprior(x - widest),
+        log_evidence=value - search.log_hyperprior(x - centre),
         method=fit.name,
-        fits=fits,
-        converged=converged,
-        message=_message(x - widest, f"{fit.name}, {fits} fits", search, converged=converged),
+        fits=objective.fits,
+        converged=converged and not (widest or narrowest),
+        message=_message(
+            f"chosen by evidence ({fit.name}, {objective.fits} fits)",
+            converged=converged,
+            widest=widest,
+            narrowest=narrowest,
+        ),
     )
     return with_variances(problem, labels, np.exp(x)), tuning
+
+
+def _refined(objective: _Objective, x: Numbers, centre: Numbers, unit: Numbers) -> tuple[Numbers, float, bool]:
+    """Return the maximum over the variances of several groups, its value, and whether it was reached.
+
+    In log s_g^2 / sqrt(2 / D_g) the curvature of a variance that the data determine is about 1, so a slope of h leaves
+    a gain of h^2 / 2.
+    """
+    search = objective.search
+    low, high = ((centre + math.log(bound)) / unit for bound in (search.narrowest, search.widest))
+
+    def loss(u: Numbers) -> tuple[float, Numbers]:
+        value, slope = objective(unit * u)
+        return -value, -unit * slope
+
+    first = -loss(np.clip(x / unit, low, high))[0]
+    options = {
+        "gtol": math.sqrt(2 * search.gain / len(x)),
+        "ftol": 0.1 * search.gain / max(abs(first), 1.0),  # scipy's is relative
+        "maxls": 10,
+        "maxfun": search.most_fits,
+    }
+    bounds = [*zip(low, high, strict=True)]
+    found = minimize(loss, x / unit, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+    left = np.where((found.x > low) & (found.x < high), found.jac, 0.0)
+    reached = bool(found.success or left @ left / 2 < 10 * search.gain)
+    return unit * found.x, -float(found.fun), reached
 
 
 def _mean_squares(problem: Problem, labels: Numbers) -> Numbers:
@@ -278,12 +349,11 @@ def _mean_squares(problem: Problem, labels: Numbers) -> Numbers:
     return np.asarray(np.where(means > 0, means, 1.0))
 
 
-def _message(below: Numbers, how: str, search: PriorSearch, *, converged: bool) -> str:
-    chosen = f"chosen by evidence ({how})"
+def _message(chosen: str, *, converged: bool, widest: bool, narrowest: bool) -> str:
+    if widest:
+        return f"{chosen}; the data do not determine the width, so it is as wide as allowed"
+    if narrowest:
+        return f"{chosen}; the features do not predict the classes, so it is as narrow as allowed"
     if not converged:
         return f"{chosen}, but the search for the best prior has not converged, so compare it with a grid"
-    if np.any(below > -1):
-        return f"{chosen}; the data do not determine the width, so it is as wide as allowed"
-    if np.any(below < math.log(search.narrowest / search.widest) + 0.1):
-        return f"{chosen}; the features do not predict the classes, so it is as narrow as allowed"
     return chosen

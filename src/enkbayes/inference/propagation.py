@@ -12,12 +12,13 @@ The samplers of this package minimise KL(q || posterior) instead. That is robust
 the bound on the evidence gets worse as the prior widens: it is off by 7.6 on the hardest test problem of
 `docs/trust.md`, T4, where this evidence is off by .05. So priors are compared by this evidence. All sites move at once,
 with damping when needed, and the sums over rows are those of any other step. The moments of tilted distributions are
-averages over quasi-random points of the cavity, in the same way for every likelihood.
+those of `tilted.py`, in the same way for every likelihood.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import warnings
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -29,11 +30,12 @@ from enkbayes.core.gaussian import Gaussian
 from enkbayes.core.likelihoods import Likelihood
 from enkbayes.core.moments import Diverged, Moments
 from enkbayes.core.problem import Problem
-from enkbayes.core.quadrature import quasi_random_points
 from enkbayes.engine.arrays import row_slices
+from enkbayes.inference.tilted import DenseRule, PointRule, RowLikelihoods
+from enkbayes.samplers import MeanField
+from enkbayes.samplers.run import run
 
 Numbers = np.ndarray[Any, Any]
-LOG2_POINTS = 8  # of the quasi-random points in a cavity
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +61,14 @@ class Sites:
         )
 
 
+@dataclass(frozen=True)
+class Rules:
+    """How tilted distributions are integrated: those of one logit or contrast, and those of several."""
+
+    dense: DenseRule = field(default_factory=DenseRule)
+    points: PointRule = field(default_factory=PointRule)
+
+
 @dataclass(frozen=True, eq=False)
 class Propagation:
     """Mean (P,) and basis (P, P) of the fitted Gaussian, its log evidence, the residual of its fixed point, the number
@@ -81,6 +91,8 @@ def propagate(
     max_sweeps: int = 100,
     damping: float = 0.7,
     smallest_step: float = 0.1,
+    slow: float = 0.8,
+    rules: Rules | None = None,
 ) -> Propagation:
     """Return the fixed point of expectation propagation for a problem with linear logits, in double precision.
 
@@ -89,13 +101,20 @@ def propagate(
     problem : Problem
         Needs linear logits, and memory for a P x P matrix.
     sites : Sites, optional
-        The sites to start from, such as those of the same rows under another prior.
+        The sites to start from, such as those of the same rows under another prior. By default they are flat, or, for
+        several logits, those of the mean-field Gaussian, whose marginals are close to the tilted distributions.
     tol : float
         The natural-gradient residual at which the iteration ends.
     max_sweeps : int
         Passes over the rows after which it ends in any case; `residual` then says how far it came.
     damping, smallest_step : float
-        The step is multiplied by `damping` whenever the residual grows, down to `smallest_step`.
+        The step is multiplied by `damping` whenever the residual grows, down to `smallest_step`, and grows back where
+        two moves in a row go the same way.
+    slow : float
+        Where a move goes back on the last one, and the residual does not fall below this share, the step is shortened
+        too, down to a half.
+    rules : Rules, optional
+        How tilted distributions are integrated.
 
     Examples
     --------
@@ -106,17 +125,22 @@ def propagate(
     True
     """
     problem, contrasts = problem.in_double(), _contrasts(problem.likelihood)
-    start = Sites.flat(problem.size, contrasts.shape[1]) if sites is None else sites
-    q, best, step = _assembled(problem, start, contrasts), np.inf, 1.0
+    rules = Rules() if rules is None else rules
+    start = _first_sites(problem, contrasts) if sites is None else sites
+    q, eye, last, step = _assembled(problem, start, contrasts), np.eye(problem.dim), np.inf, 1.0
+    before = np.zeros(problem.dim * (problem.dim + 1))
     for sweep in range(max_sweeps + 1):
-        wanted, force, energy = _sweep(problem, q, start, contrasts)
+        wanted, force, energy = _sweep(problem, q, start, contrasts, rules)
         residual = force.residual
         if residual < tol or sweep == max_sweeps:
             break
-        if residual > best:
-            step = max(damping * step, smallest_step)
-        best, start = residual, start.towards(wanted, step)
-        eye = np.eye(problem.dim)
+        move = np.append(force.g, force.S - eye)
+        swings = float(move @ before) < 0
+        if residual > last or (swings and residual > slow * last):
+            step = max(damping * step, smallest_step if residual > last else min(step, 0.5))
+        elif not swings:
+            step = min(step / damping, 1.0)
+        last, before, start = residual, move, start.towards(wanted, step)
         q = _moved(q, Moments(0.0, step * force.g, eye + step * (force.S - eye)))
     return Propagation(q.mean, q.basis, energy + _log_volume(problem.prior, q), residual, sweep, start)
 
@@ -127,6 +151,29 @@ def _contrasts(likelihood: Likelihood) -> Numbers:
     """
     K = likelihood.outputs or 1
     return np.asarray(scipy.linalg.helmert(K).T) if likelihood.shift_invariant else np.eye(K)
+
+
+def _first_sites(problem: Problem, contrasts: Numbers) -> Sites:
+    """Return flat sites, or, for several contrasts, those whose Gaussian is the mean-field one: the averaged slope and
+    curvature of each row.
+    """
+    if contrasts.shape[1] == 1:
+        return Sites.flat(problem.size, 1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # any Gaussian near the posterior will do
+        q = run(problem, MeanField(tol=1e-2), particles=2).ensemble
+    precisions, shifts = [], []
+    for rows in row_slices(problem.size, problem.rows.chunk):
+        mean_logits, V = problem.linear_logits("expectation propagation").predictive_logits(
+            problem.features[rows, :], q
+        )
+        _, slope, curvature = problem.likelihood.gaussian_averages(mean_logits, V, problem.targets[rows])
+        weights = np.ones(len(slope)) if problem.weights is None else problem.weights[rows]
+        w, U = np.linalg.eigh(weights[:, None, None] * (contrasts.T @ curvature @ contrasts))
+        precision = (U * np.maximum(w, 0.0)[:, None, :]) @ U.mT
+        precisions.append(precision)
+        shifts.append(_times(precision, mean_logits @ contrasts) - weights[:, None] * (slope @ contrasts))
+    return Sites(np.concatenate(precisions), np.concatenate(shifts))
 
 
 def _marginals(problem: Problem, q: AffineEnsemble, rows: slice, contrasts: Numbers) -> tuple[Numbers, Numbers]:
@@ -161,14 +208,18 @@ def _moved(q: AffineEnsemble, moments: Moments) -> AffineEnsemble:
     return q.affine(*affine_map(moments, gain=lambda w: 1 / w, scale=lambda w: w**-0.5))
 
 
-def _sweep(problem: Problem, q: AffineEnsemble, sites: Sites, contrasts: Numbers) -> tuple[Sites, Moments, float]:
+def _sweep(
+    problem: Problem, q: AffineEnsemble, sites: Sites, contrasts: Numbers, rules: Rules
+) -> tuple[Sites, Moments, float]:
     """Return the sites that match the tilted moments of each row, the gradient and precision of the posterior with
     these sites in its own coordinates, and the contribution of the rows to the log evidence at the present sites.
     """
     wanted, total, energy = [], problem.prior_moments(q), 0.0
     for rows in row_slices(problem.size, problem.rows.chunk):
         mean, columns = _marginals(problem, q, rows, contrasts)
-        site, gain = _matched(problem, rows, mean, columns @ columns.mT, sites.rows(rows), contrasts)
+        weights = None if problem.weights is None else problem.weights[rows]
+        likelihoods = RowLikelihoods(problem.likelihood, contrasts, problem.targets[rows], weights)
+        site, gain = _matched(likelihoods, mean, columns @ columns.mT, sites.rows(rows), rules, problem.size)
         total = total + _pulled_back(columns, site.precision, _times(site.precision, mean) - site.shift)
         wanted.append(site)
         energy += gain
@@ -177,43 +228,31 @@ def _sweep(problem: Problem, q: AffineEnsemble, sites: Sites, contrasts: Numbers
 
 
 def _matched(
-    problem: Problem, rows: slice, mean: Numbers, cov: Numbers, sites: Sites, contrasts: Numbers
+    rows: RowLikelihoods, mean: Numbers, cov: Numbers, sites: Sites, rules: Rules, size: int
 ) -> tuple[Sites, float]:
     """Return the sites that match the tilted moments, and sum_n log int tilted - log int posterior, for contrasts with
-    mean (n, k) and covariance (n, k, k) under the posterior.
+    mean (n, k) and covariance (n, k, k) under the posterior of `size` rows.
     """
+    cov = cov + 1e-12 * np.eye(cov.shape[-1])  # a row of zeros has no spread
     try:
-        precision = np.linalg.inv(cov + 1e-12 * np.eye(cov.shape[-1]))  # a row of zeros has no spread
-        shift = _times(precision, mean)
-        cavity = Sites(precision - sites.precision, shift - sites.shift)
-        cavity_cov = np.linalg.inv(cavity.precision)
-        centre, root = _times(cavity_cov, cavity.shift), np.linalg.cholesky(cavity_cov)
-        log_z, tilted_mean, tilted_cov = _tilted(problem, rows, centre, root, contrasts)
+        precision = np.linalg.inv(cov)
+        cavity = Sites(precision - sites.precision, _times(precision, mean) - sites.shift)
+        if mean.shape[1] == 1:
+            variance = np.linalg.cholesky(cavity.precision)[:, 0, 0] ** -2  # raises if it is not positive
+            centre = variance * cavity.shift[:, 0]
+            log_z, tilted_mean, tilted_cov = rules.dense.moments(rows, centre, variance, mean[:, 0])
+            tilted_mean, tilted_cov = tilted_mean[:, None], tilted_cov[:, None, None]
+            gain = log_z + _log_integral(cavity) - _log_integral(Sites(precision, _times(precision, mean)))
+        else:
+            gain, tilted_mean, tilted_cov = rules.points.moments(
+                rows, mean, cov, sites.precision, sites.shift, size * rows.contrasts.shape[0]
+            )
         w, U = np.linalg.eigh(np.linalg.inv(tilted_cov) - cavity.precision)
     except np.linalg.LinAlgError:
         raise Diverged("the cavities of expectation propagation are not positive definite") from None
     matched = (U * np.maximum(w, 0.0)[:, None, :]) @ U.mT  # likelihoods are log-concave; only quadrature gives w < 0
     site = Sites(matched, _times(matched + cavity.precision, tilted_mean) - cavity.shift)
-    return site, float(np.sum(log_z + _log_integral(cavity) - _log_integral(Sites(precision, shift))))
-
-
-def _tilted(
-    problem: Problem, rows: slice, centre: Numbers, root: Numbers, contrasts: Numbers
-) -> tuple[Numbers, Numbers, Numbers]:
-    """Return log int (n,), mean (n, k) and covariance (n, k, k) of likelihood times N(centre, root root')."""
-    points = quasi_random_points(centre.shape[1], LOG2_POINTS)
-    u = centre[:, None, :] + points @ root.mT
-    logits = u[:, :, 0] if problem.likelihood.outputs is None else u @ contrasts.T
-    losses = problem.likelihood.loss(logits, problem.targets[rows])
-    if problem.weights is not None:
-        losses = problem.weights[rows, None] * losses
-    least = losses.min(axis=1, keepdims=True)
-    share = np.exp(least - losses)
-    total = share.sum(axis=1)
-    share = share / total[:, None]
-    mean = _times(u.mT, share)
-    apart = u - mean[:, None, :]
-    return np.log(total / len(points)) - least[:, 0], mean, (apart * share[:, :, None]).mT @ apart
+    return site, float(np.sum(gain))
 
 
 def _log_integral(factor: Sites) -> Numbers:
