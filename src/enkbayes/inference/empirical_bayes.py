@@ -58,7 +58,7 @@ class PriorSearch:
     largest_residual : of expectation propagation, beyond which its evidence is not used
     gain : of the log evidence that may be left when the search ends
     factor : between the variances of the climb
-    closest : factor between variances that are not told apart
+    closest : factor between the two ends of a bracket at which the search ends
     most_fits : after which the search stops
     most_parameters : beyond which the ELBO replaces the evidence of expectation propagation
     """
