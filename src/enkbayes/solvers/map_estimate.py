@@ -3,7 +3,7 @@
 With theta = m0 + L0 u, P0 = L0 L0', the potential is V(u) = Psi(m0 + L0 u) + |u|^2 / 2. Its Hessian is at least the
 identity for linear logits, so |grad V(u)| bounds the distance to the maximum in posterior standard deviations, and the
 problem is as well conditioned as prior and data allow. L-BFGS reads the data chunk by chunk and keeps nothing of size
-P x P.
+P x P. A softmax is searched in better coordinates, see `softmax_path.py`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from enkbayes.core.low_rank import LowRankGaussian
 from enkbayes.core.problem import Problem
 from enkbayes.engine.arrays import Array, epsilon, like, to_numpy
 from enkbayes.solvers.newton import NewtonSearch
+from enkbayes.solvers.softmax_path import Eigenbasis, SoftmaxSearch, fits
 
 Vector = np.ndarray[Any, Any]
 
@@ -28,8 +29,8 @@ class MapEstimate:
     """The most probable parameters theta (P,), and how they were found.
 
     residual is the distance to the maximum in posterior standard deviations, or a bound on it: the Newton decrement
-    where Newton steps were taken, otherwise the norm of the gradient in prior-whitened coordinates. steps counts
-    passes over the data.
+    where Newton steps were taken, otherwise the norm of the gradient in prior-whitened coordinates (for a softmax, in
+    those that make the diagonal of the Hessian 1). steps counts passes over the data.
     """
 
     theta: Array
@@ -74,7 +75,10 @@ def map_estimate(
     """
     polish = problem.is_linear and problem.dim <= dense
     budget = min(max_steps, coarse) if polish else max_steps
-    u, residual, floor, steps = _lbfgs(problem, _origin(problem, start), tol, budget)
+    if fits(problem):
+        u, residual, floor, steps = _softmax(problem, start, tol, budget)
+    else:
+        u, residual, floor, steps = _lbfgs(problem, _origin(problem, start), tol, budget)
     if polish and residual > tol:
         u, residual, floor, newton = _newton(problem, u, tol)
         steps += newton
@@ -118,6 +122,14 @@ def _lbfgs(problem: Problem, u: Vector, tol: float, max_steps: int) -> tuple[Vec
     stiffness = max((float(y @ y / (s @ y)) for s, y in pairs), default=1.0)
     floor = max(1e-5, _round_off(problem, result.fun) * math.sqrt(stiffness))
     return result.x, float(np.linalg.norm(result.jac)), floor, int(result.nfev)
+
+
+def _softmax(problem: Problem, start: Array | None, tol: float, most: int) -> tuple[Vector, float, float, int]:
+    """Return the same by the search in the eigenbasis of the features."""
+    search = SoftmaxSearch(tol=tol / math.sqrt(problem.dim), most=most)
+    origin = None if start is None else np.asarray(to_numpy(start), dtype=np.float64)
+    found = search.mode(problem, Eigenbasis.of(problem), origin)
+    return _origin(problem, like(found.theta, problem.prior.mean)), found.residual, max(1e-5, found.floor), found.steps
 
 
 def _newton(problem: Problem, u: Vector, tol: float, most: int = 200) -> tuple[Vector, float, float, int]:

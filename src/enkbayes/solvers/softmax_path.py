@@ -1,0 +1,333 @@
+"""The most probable weights of a softmax with many classes, for one prior or a path of them, in the time of a point
+estimate.
+
+With features in units of the prior, x = A phi, and the eigenvectors Q of their Gram matrix around the mean, the Hessian
+of the potential is nearly diagonal in the coordinates W (D, K) of weights A Q W:
+
+    h_dk = lam_d c_k + 1,        c_k = sum_n p_nk (1 - p_nk) / N,
+
+lam_d the eigenvalues. L-BFGS in the coordinates h^{1/2} W starts from this diagonal as its first matrix, and the norm
+of its gradient is about the distance to the maximum in posterior standard deviations. An iteration reads the rows once;
+the rotations cost D^2 K, which is little beside N D K. The curvatures c_k fall by orders of magnitude on the way from
+the prior, so they are taken again after a few iterations.
+
+Another width of the prior changes lam by a factor and leaves Q as it is. So a path of widths needs one decomposition,
+and each width starts from the weights of the one before.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from enkbayes.core.likelihoods import Categorical
+from enkbayes.core.likelihoods.base import weighted
+from enkbayes.core.low_rank import Complement, Frame
+from enkbayes.core.problem import Problem
+from enkbayes.engine.arrays import anchor, like, namespace, one_hot, softmax, to_numpy
+from enkbayes.engine.rows import Chunk, Sums
+
+Numbers = np.ndarray[Any, Any]
+ROWS = 1024  # more rows at a time make products no faster
+
+
+@dataclass(frozen=True, eq=False)
+class Eigenbasis:
+    """What a softmax path knows of features: roots (D,) of the prior at which it was made, the intercept's left out;
+    eigenvalues (D,) and eigenvectors (D, D) of the Gram matrix of features in units of the prior, centred if there is
+    an intercept; their mean (D,); and the sum of the weights. With too many features vectors are None, for the axes.
+    """
+
+    roots: Numbers
+    values: Numbers
+    vectors: Numbers | None
+    centre: Numbers
+    size: float
+
+    @classmethod
+    def of(cls, problem: Problem, most: int = 4096) -> Eigenbasis:
+        """Return the basis of a problem's features; of more than `most` the axes."""
+        linear, roots = problem.linear_logits("a softmax path"), _roots(problem)[0]
+        D = linear.features
+
+        def contribution(chunk: Chunk) -> Sums:
+            x, w = chunk.features, chunk.weights
+            ones = np.ones((1, x.shape[0])) if w is None else to_numpy(w)[None, :]
+            total = np.asarray(ones).sum(keepdims=True)[0]
+            if scipy.sparse.issparse(x):
+                scaled = x if w is None else x.multiply(ones.T).tocsr()
+                gram = np.asarray((x.T @ scaled).todense()) if most >= D else np.asarray(x.multiply(scaled).sum(axis=0))
+                return gram, np.asarray(ones @ x)[0], total
+            xp = namespace(x)
+            y = weighted(x, w)
+            return (x.mT @ y if most >= D else xp.sum(x * y, axis=0)), xp.sum(y, axis=0), like(total, x)
+
+        rows = problem.rows.coarse or problem.rows
+        gram, sums, total = (to_numpy(a).astype(np.float64) for a in rows.sum(contribution, cost=D, least=ROWS))
+        size = float(total[0])
+        mean = sums / size if linear.intercept else np.zeros(D)
+        if most >= D:
+            gram = roots[:, None] * (gram - size * mean[:, None] * mean) * roots
+            values, vectors = np.linalg.eigh((gram + gram.T) / 2)
+        else:
+            values, vectors = roots**2 * (gram.reshape(-1) - size * mean**2), None
+        return cls(roots, np.maximum(values, 0.0), vectors, mean, size)
+
+    @property
+    def logit_variance(self) -> float:
+        """The prior variance of the logit of a typical row, without the intercept."""
+        return float(self.values.sum() / self.size + np.sum((self.roots * self.centre) ** 2))
+
+    def scaled_to(self, problem: Problem) -> Eigenbasis:
+        """Return the basis for another width of the prior; where the prior differs in more, a new one."""
+        roots = _roots(problem)[0]
+        factor = roots[0] / self.roots[0]
+        if not np.allclose(roots, factor * self.roots, rtol=1e-9, atol=0.0):
+            return Eigenbasis.of(problem)
+        return replace(self, roots=roots, values=self.values * factor**2)
+
+    def rotate(self, W: Numbers) -> Numbers:
+        """Return Q W (D, K)."""
+        return W if self.vectors is None else self.vectors @ W
+
+    def rotate_back(self, W: Numbers) -> Numbers:
+        """Return Q' W (D, K)."""
+        return W if self.vectors is None else self.vectors.T @ W
+
+
+@dataclass(frozen=True, eq=False)
+class SoftmaxMode:
+    """Where a search ended: theta (P,), the norm of the gradient in posterior standard deviations, passes over the
+    rows, the mean curvatures c (K,), the norm that round-off allows, and whether no step helped any more.
+    """
+
+    theta: Numbers
+    residual: float
+    steps: int
+    curvatures: Numbers
+    floor: float
+    stuck: bool = False
+
+
+@dataclass(frozen=True)
+class SoftmaxSearch:
+    """L-BFGS in the eigenbasis.
+
+    tol : norm of the gradient at which a search ends, in posterior standard deviations and divided by the root of P
+    coarse : the same, at which sums of float32 numbers are no longer enough
+    first, later : iterations after which curvatures are taken again, from the prior's mean and from a neighbour's mode
+    memory : steps that L-BFGS remembers
+    most : largest number of iterations
+    """
+
+    tol: float = 0.03
+    coarse: float = 0.01
+    first: tuple[int, ...] = (8, 16)
+    later: tuple[int, ...] = (12,)
+    memory: int = 10
+    most: int = 1000
+
+    def mode(
+        self, problem: Problem, basis: Eigenbasis, start: Numbers | None = None, curvatures: Numbers | None = None
+    ) -> SoftmaxMode:
+        """Return the most probable weights of a problem that `fits`, from theta (P,) or the prior's mean."""
+        restarts = self.first if start is None else self.later
+        theta = _first_guess(problem, basis) if start is None else start
+        rough = replace(problem, rows=problem.rows.coarse) if problem.rows.coarse is not None else problem
+        exact = rough is problem
+        steps = 0
+        while True:
+            left = self.most - steps
+            goal = (self.tol if exact else max(self.tol, self.coarse)) * math.sqrt(problem.dim)
+            found = _Descent(problem if exact else rough, basis, theta, curvatures).run(
+                goal, min(left, restarts[0]) if restarts else left, self.memory
+            )
+            steps, theta, curvatures = steps + found.steps, found.theta, found.curvatures
+            arrived, sufficient = found.residual <= goal, exact or self.tol >= self.coarse
+            if (arrived and sufficient) or steps >= self.most or (found.stuck and exact and not restarts):
+                return replace(found, steps=steps)
+            exact = exact or arrived or (found.stuck and not restarts)
+            restarts = restarts[1:]
+
+    def path(self, problems: Sequence[Problem], basis: Eigenbasis | None = None) -> Iterator[SoftmaxMode]:
+        """Yield the modes of problems that differ in their priors' width alone, each from the one before."""
+        before: SoftmaxMode | None = None
+        for problem in problems:
+            basis = Eigenbasis.of(problem) if basis is None else basis.scaled_to(problem)
+            start, curvatures = (None, None) if before is None else (before.theta, before.curvatures)
+            before = self.mode(problem, basis, start, curvatures)
+            yield before
+
+
+def fits(problem: Problem) -> bool:
+    """Tell whether a problem has what the search needs: a linear softmax, and a diagonal prior that treats all classes
+    alike.
+
+    >>> fits(Problem.create([[1.0], [2.0], [3.0]], [0, 1, 2])), fits(Problem.create([[1.0], [2.0]], [0, 1]))
+    (True, False)
+    """
+    if not (problem.is_linear and isinstance(problem.likelihood, Categorical) and problem.prior.diagonal):
+        return False
+    roots = to_numpy(problem.prior.root).reshape(-1, problem.likelihood.outputs)
+    return bool(np.all(roots == roots[:, :1]))
+
+
+def diagonal_covariance(problem: Problem, basis: Eigenbasis, theta: Numbers, seed: int = 0) -> Complement:
+    """Return the inverse of the Hessian's diagonal at theta (P,) as a covariance, in the frame of eigenvectors and
+    classes and without directions of its own: h_dk = sum_n x_nd^2 p_nk (1 - p_nk) + 1, x the features in the frame.
+    """
+    linear = problem.linear_logits("a softmax path")
+    roots, constant = _roots(problem)
+    vectors = np.eye(len(roots)) if basis.vectors is None else basis.vectors
+    left = roots[:, None] * vectors
+    if linear.intercept:
+        # the last coordinate is the intercept at the mean of the features, which the others do not move
+        left = np.block(
+            [[left, np.zeros((len(roots), 1))], [-(basis.centre @ left)[None, :], np.full((1, 1), constant)]]
+        )
+    K = problem.likelihood.outputs or 1
+    mean = problem.prior.mean
+    frame = Frame(like(left, mean), namespace(mean).eye(K, dtype=mean.dtype, device=mean.device), linear.intercept)
+    seen, rows = frame, problem.rows.coarse or problem.rows
+    seen, point = frame.to(rows.reference), like(theta, rows.reference)
+
+    def contribution(chunk: Chunk) -> Sums:
+        p = _probabilities(linear, chunk.features, point)[0]
+        return (seen.pull_back_squares(seen.features(chunk.features), weighted(p * (1 - p), chunk.weights)),)
+
+    (diagonal,) = rows.sum(contribution, cost=problem.dim, least=ROWS)
+    nothing = namespace(mean).zeros((0,), dtype=mean.dtype, device=mean.device)
+    return Complement(frame, 1 / (1 + like(diagonal, mean)), nothing, seed)
+
+
+def _probabilities(linear: Any, features: Any, theta: Any) -> tuple[Any, Any, Any]:
+    """Return p (n, K), log-sum-exps (n,) and logits (n, K) at theta (P,)."""
+    z = linear.project(features, theta[:, None])[:, :, 0]
+    p, log_sum = softmax(z)
+    return p, log_sum, z
+
+
+def _roots(problem: Problem) -> tuple[Numbers, float]:
+    """Return the prior's standard deviations of the weights of each feature (D,), and of the intercept."""
+    linear = problem.linear_logits("a softmax path")
+    roots = to_numpy(problem.prior.root).astype(np.float64).reshape(-1, linear.outputs or 1)[:, 0]
+    return (roots[:-1], float(roots[-1])) if linear.intercept else (roots, 1.0)
+
+
+def _first_guess(problem: Problem, basis: Eigenbasis) -> Numbers:
+    """Return the prior's mean; where that is zero, with intercepts from the frequencies of the classes."""
+    theta = to_numpy(problem.prior.mean).astype(np.float64)
+    linear = problem.linear_logits("a softmax path")
+    if not linear.intercept or np.any(theta != 0.0):
+        return theta
+    K = problem.likelihood.outputs or 1
+
+    def contribution(chunk: Chunk) -> Sums:
+        counted = one_hot(chunk.targets, like(np.empty((0, K)), anchor(chunk.features)))
+        return (namespace(counted).sum(weighted(counted, chunk.weights), axis=0),)
+
+    counts = to_numpy(problem.rows.sum(contribution, least=ROWS)[0])
+    logs = np.log(np.maximum(counts, 0.5))
+    theta = theta.copy()
+    theta[-K:] = logs - logs.mean()
+    return theta
+
+
+class _Descent:
+    """L-BFGS from theta, with one diagonal as its first matrix."""
+
+    def __init__(self, problem: Problem, basis: Eigenbasis, theta: Numbers, curvatures: Numbers | None) -> None:
+        self.problem, self.basis = problem, basis
+        self.linear = problem.linear_logits("a softmax path")
+        self.K = problem.likelihood.outputs or 1
+        self.constant = _roots(problem)[1]
+        self.mean = to_numpy(problem.prior.mean).astype(np.float64).reshape(-1, self.K)
+        self.start, self.evaluations = theta, 0
+        if curvatures is None:
+            curvatures = self._sums(theta)[2]
+        size = basis.size
+        self.weights = (basis.values[:, None] * curvatures + 1) ** -0.5
+        self.intercepts = (size * curvatures * self.constant**2 + 1) ** -0.5
+
+    def run(self, goal: float, most: int, memory: int) -> SoftmaxMode:
+        """Return where it ends: at a gradient with the norm `goal`, after `most` iterations, or where no step helps."""
+        from scipy.optimize import minimize
+
+        reached = False
+
+        def watch(intermediate_result: Any) -> None:
+            nonlocal reached
+            if self.norm <= goal:
+                reached = True
+                raise StopIteration
+
+        options = {"maxiter": most, "maxfun": 2 * most + 20, "maxcor": memory, "maxls": 30, "ftol": 0.0, "gtol": 0.0}
+        u = self._coordinates(self.start)
+        result = minimize(self._value, u, jac=True, method="L-BFGS-B", options=options, callback=watch)
+        norm = float(np.linalg.norm(result.jac))
+        noise = float(np.finfo(to_numpy(self.problem.rows.reference).dtype).eps)
+        floor = 10 * math.sqrt(noise * max(1.0, abs(float(result.fun))))
+        stuck = not reached and int(result.nit) < most
+        return SoftmaxMode(self._theta(result.x), norm, self.evaluations, self.found, floor, stuck)
+
+    def _coordinates(self, theta: Numbers) -> Numbers:
+        shift = theta.reshape(-1, self.K) - self.mean
+        D = len(self.basis.roots)
+        W = shift[:D] / self.basis.roots[:, None]
+        parts = [(self.basis.rotate_back(W) / self.weights).reshape(-1)]
+        if self.linear.intercept:
+            parts.append((shift[D] + self.basis.centre @ shift[:D]) / (self.constant * self.intercepts))
+        return np.concatenate(parts)
+
+    def _shift(self, u: Numbers) -> Numbers:
+        """Return theta relative to the prior's mean, (D', K)."""
+        D, K = len(self.basis.roots), self.K
+        W = self.basis.roots[:, None] * self.basis.rotate(self.weights * u[: D * K].reshape(D, K))
+        if not self.linear.intercept:
+            return W
+        b = self.constant * self.intercepts * u[D * K :] - self.basis.centre @ W
+        return np.concatenate([W, b[None, :]], axis=0)
+
+    def _theta(self, u: Numbers) -> Numbers:
+        return (self.mean + self._shift(u)).reshape(-1)
+
+    def _value(self, u: Numbers) -> tuple[float, Numbers]:
+        """Return the potential and its gradient at u."""
+        D, K, roots = len(self.basis.roots), self.K, self.basis.roots[:, None]
+        shift = self._shift(u)
+        loss, gradient, self.found = self._sums((self.mean + shift).reshape(-1))
+        g = gradient.reshape(-1, K)
+        value = loss + float(np.sum((shift[:D] / roots) ** 2)) / 2
+        slope = g[:D] + shift[:D] / roots**2
+        parts = []
+        if self.linear.intercept:
+            value += float(np.sum(shift[D] ** 2)) / (2 * self.constant**2)
+            across = g[D] + shift[D] / self.constant**2
+            slope = slope - self.basis.centre[:, None] * across
+            parts = [self.constant * self.intercepts * across]
+        pulled = np.concatenate([(self.weights * self.basis.rotate_back(roots * slope)).reshape(-1), *parts])
+        self.norm = float(np.linalg.norm(pulled))
+        return value, pulled
+
+    def _sums(self, theta: Numbers) -> tuple[float, Numbers, Numbers]:
+        """Return the loss, its gradient (P,), and the mean of p (1 - p) (K,), in one pass over the rows."""
+        self.evaluations += 1
+        rows, linear = self.problem.rows, self.linear
+        point = like(theta, rows.reference)
+
+        def contribution(chunk: Chunk) -> Sums:
+            p, log_sum, z = _probabilities(linear, chunk.features, point)
+            xp, t, w = namespace(p), one_hot(chunk.targets, p), chunk.weights
+            spread = p - p * p
+            loss = log_sum - xp.sum(z * t, axis=-1)
+            slope = p - t
+            gradient = linear.pull_back(chunk.features, weighted(slope, w)[:, None, :])[0, :]
+            return xp.sum(weighted(loss, w)), gradient, xp.sum(weighted(spread, w), axis=0)
+
+        loss, gradient, spread = rows.sum(contribution, cost=self.problem.dim, least=ROWS)
+        return float(loss), to_numpy(gradient), to_numpy(spread) / self.basis.size

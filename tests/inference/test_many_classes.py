@@ -1,0 +1,110 @@
+"""The average over widths: chosen by held-out rows, never worse there than its best point estimate."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_digits
+from sklearn.linear_model import LogisticRegression
+from sklearn.preprocessing import scale
+
+import enkbayes as eb
+from enkbayes.inference.many_classes import WidthAverage, at_width, stacking_weights
+from enkbayes.solvers.softmax_path import Eigenbasis
+
+
+def from_the_prior(N, D, K, width, seed=0):
+    weights = np.random.default_rng(9).standard_normal((D, K)) * np.sqrt(width / D)
+    rng = np.random.default_rng(seed)
+    features = rng.standard_normal((N, D))
+    logits = features @ weights
+    return features, np.argmax(logits + rng.gumbel(size=(N, K)), axis=1)
+
+
+def loss(probabilities, labels):
+    return -np.mean(np.log(probabilities[np.arange(len(labels)), labels]))
+
+
+@pytest.fixture(scope="module")
+def digits():
+    features, labels = load_digits(return_X_y=True)
+    order = np.random.default_rng(0).permutation(len(labels))  # they come writer by writer
+    return scale(features)[order], labels[order]
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("width", [1.0, 300.0])
+def test_never_worse_than_the_best_point_estimate_on_held_out_rows(seed, width):
+    features, labels = from_the_prior(150, 5, 6, width, seed)
+    choice = WidthAverage().choose(eb.Problem.create(features, labels, intercept=100.0), seed=seed)
+    assert choice.log_loss <= choice.best_mode
+    assert sum(choice.weights) == pytest.approx(1)
+
+
+def test_about_as_good_as_a_point_estimate_chosen_in_hindsight(digits):
+    features, labels = digits
+    train, test = np.arange(300), np.arange(300, 1797)
+    posterior = WidthAverage().posterior(eb.Problem.create(features[train], labels[train], intercept=100.0))
+    points = [LogisticRegression(C=C, max_iter=2000).fit(features[train], labels[train]) for C in (0.03, 0.3, 3.0)]
+    best = min(loss(point.predict_proba(features[test]), labels[test]) for point in points)
+    assert loss(posterior.predict_proba(features[test]), labels[test]) < best + 0.01
+
+
+def test_spread_where_the_prior_is_right():
+    features, labels = from_the_prior(500, 16, 26, 100.0)
+    new, truth = from_the_prior(400, 16, 26, 100.0, seed=1)
+    choice = WidthAverage().choose(eb.Problem.create(features, labels))
+    assert max(choice.spreads) > 0
+    posterior = WidthAverage().posterior(eb.Problem.create(features, labels))
+    assert np.mean(posterior.predict_uncertainty(new[:50]).epistemic) > 0.01
+    flat = WidthAverage(spreads=()).posterior(eb.Problem.create(features, labels))
+    assert loss(posterior.predict_proba(new), truth) < loss(flat.predict_proba(new), truth)
+
+
+def test_scale_of_features_and_prior_do_not_matter(digits):
+    features, labels = digits[0][:200], digits[1][:200]
+    probabilities = [
+        WidthAverage().posterior(eb.Problem.create(factor * features, labels, prior)).predict_proba(factor * features)
+        for factor, prior in ((1.0, 1.0), (8.0, 0.5))
+    ]
+    assert probabilities[0] == pytest.approx(probabilities[1], abs=2e-3)
+
+
+def test_width_is_the_variance_of_a_typical_logit(digits):
+    features, labels = digits[0][:200], digits[1][:200]
+    problem = eb.Problem.create(features, labels, 3.0, intercept=25.0)
+    wide = at_width(problem, 7.0, Eigenbasis.of(problem)).prior
+    typical = np.mean(features**2 @ wide.cov.reshape(-1, 10)[:-1, 0])
+    assert typical == pytest.approx(7.0, rel=1e-5)
+    assert wide.cov[-10:] == pytest.approx(np.full(10, 25.0))
+
+
+def test_one_fold_beyond_a_number_of_rows(digits):
+    features, labels = digits
+    problem = eb.Problem.create(features, labels, intercept=100.0)
+    assert "1 fold," in WidthAverage(one_fold=1000).choose(problem).message
+
+
+def test_tensors_and_weights(digits):
+    features, labels = digits[0][:200], digits[1][:200]
+    weights = np.linspace(0.5, 1.5, 200)
+    theirs = eb.Problem.create(torch.asarray(features), labels, weights=weights)
+    ours = eb.Problem.create(features, labels, weights=weights)
+    expected, found = (WidthAverage().posterior(p, particles=10) for p in (ours, theirs))
+    assert found.weights == pytest.approx(expected.weights, abs=1e-3)
+    assert np.asarray(found.predict_proba(torch.asarray(features))) == pytest.approx(
+        expected.predict_proba(features), abs=1e-3
+    )
+
+
+def test_streams_are_refused(digits):
+    features, labels = digits[0][:200], digits[1][:200]
+    with pytest.raises(ValueError, match="rows in memory"):
+        WidthAverage().posterior(eb.Problem.stream([(features, labels)]))
+
+
+def test_stacking_weights_prefer_what_predicts():
+    good, bad = np.log(np.full(100, 0.9)), np.log(np.full(100, 0.1))
+    weights = stacking_weights(np.stack([good, bad]), np.ones(100), 3.0)
+    assert weights[0] > 0.95
+    alone = stacking_weights(np.stack([good, bad]), np.ones(100), 1e6)
+    assert alone == pytest.approx([0.5, 0.5], abs=0.01)
