@@ -5,7 +5,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --co
 SOURCES := pyproject.toml constraints.txt
 APT := $(if $(filter-out 0,$(shell id -u)),sudo -n) env DEBIAN_FRONTEND=noninteractive apt-get -qq
 
-.PHONY: demo test test-browser bench bench-speed bench-usefulness clean
+.PHONY: demo test test-browser bench bench-speed bench-usefulness bench-defaults clean
 
 demo: .venv/.demo
 	$(BIN)/enkbayes demo --out demo
@@ -19,7 +19,7 @@ test: .venv/.test
 test-browser: .venv/.test .venv/.browser  # checks the report that `make test` wrote in a browser
 	$(BIN)/python -m pytest --quiet tests/browser
 
-bench: .venv/.test .venv-peers/.ready  # all benchmarks except usefulness; one to two hours on an idle machine
+bench: .venv/.test .venv-peers/.ready  # all benchmarks except usefulness and defaults; one to two hours on an idle machine
 	$(BIN)/python benchmarks/speed.py
 	$(BIN)/python benchmarks/profile_step.py
 	$(BIN)/python benchmarks/scaling.py
@@ -42,6 +42,9 @@ bench-usefulness: .venv/.test  # stores trained networks and results, so an inte
 	$(BIN)/python benchmarks/useful_scores.py
 	$(BIN)/python benchmarks/usefulness.py
 
+bench-defaults: .venv/.test .venv/.benchmarks  # downloads 36 data sets; resumes, about an hour on one core
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/defaults.py --sets evaluation
+
 clean:
 	rm -rf .venv .venv-peers demo dist build .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
@@ -63,6 +66,11 @@ clean:
 	$(INSTALL) --editable '.[browser]'
 	@command -v chromium >/dev/null || { $(APT) update && $(APT) install -y chromium; } >/dev/null 2>&1 || \
 	  { echo "The browser tests need chromium, which could not be installed here; install it and run make test-browser again." >&2; exit 1; }
+	@touch $@
+
+.venv/.benchmarks: $(SOURCES) | .venv/.test
+	@echo "Installing what reads the data sets of the benchmarks ..."
+	$(INSTALL) --editable '.[benchmarks]'
 	@touch $@
 
 .venv-peers/.ready: constraints.txt  # other libraries, in an environment separate from the package's own

@@ -6,7 +6,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-default_sets = pytest.importorskip("default_sets")
+pytest.importorskip("pandas")
+import default_methods
+import default_page
+import default_sets
+import defaults
 
 
 @pytest.fixture
@@ -61,3 +65,75 @@ def test_rows_are_encoded_from_training_rows_alone(cache, monkeypatch):
 def test_an_unknown_name_is_answered_with_the_known_ones():
     with pytest.raises(ValueError, match="no data set 'irises'; expected one of BreastCancer"):
         default_sets.load("irises")
+
+
+def measured_sets():
+    """Results of three methods on two sets: ours is better by a tenth on one and worse by .03 on the other."""
+
+    def row(nll, ece=0.1, splits=(0, 1)):
+        figures = {"nll": nll, "ece": [ece] * len(nll), "accuracy": [0.8] * len(nll), "seconds": [0.5] * len(nll)}
+        return {"splits": list(splits), **figures}
+
+    good = {
+        default_page.OURS: row([0.45, 0.45, 9.0], splits=(0, 1, 2)),
+        default_page.REFERENCE: row([0.4, 0.6]),
+        default_page.SCALED: row([0.5, 0.5], ece=0.2),
+    }
+    bad = {default_page.OURS: row([0.23, 0.23]), default_page.REFERENCE: row([0.2, 0.2])}
+    bad["Laplace"] = {key: [] for key in bad[default_page.OURS]} | {"failed": ["split 0: it did not work"]}
+    return {"environment": {"cpu": "one"}, "sets": {"Glass": {"50": good}, "Sonar": {"138": bad}}}
+
+
+def test_targets_follow_from_the_common_splits_of_the_results():
+    found = default_page.targets(default_page.pairs_of(measured_sets()))
+    measured = [target.measured for target in found]
+    assert measured[0] == pytest.approx(np.sqrt(0.9 * 1.15))
+    assert measured[1:4] == pytest.approx([0.9, 0.5, 0.03])
+    assert measured[4] is None
+    assert measured[5] == pytest.approx(-0.1)
+    verdicts = ["**missed**", "met", "**missed**", "**missed**", "not measured", "met"]
+    assert [target.verdict for target in found] == verdicts
+
+
+def test_the_page_shows_every_pair_and_every_failure():
+    text = default_page.page(measured_sets())
+    assert "| Glass | 50 | 2 | 0.500 | 0.450 | -0.050 |" in text
+    assert "| Sonar | 138 | 2 | 0.200 | 0.230 | **+0.030** |" in text
+    assert "- Laplace, Sonar, 138 rows, split 0: it did not work" in text
+    assert "Without figures" in text
+    assert "\n\n\n" not in text
+
+
+def test_an_interrupted_run_continues_and_failures_are_kept(cache, monkeypatch):
+    calls = []
+
+    def fails(split, seed):
+        calls.append("fails")
+        raise ValueError("no")
+
+    def even(split, seed):
+        calls.append("even")
+        return np.full((len(split.y_test), 3), 1 / 3)
+
+    methods = {"fails": default_methods.Method(fails, repeats=1), "even": default_methods.Method(even, repeats=2)}
+    monkeypatch.setattr(defaults, "METHODS", methods)
+    path = cache / "lines.jsonl"
+    defaults.run(("iris",), list(methods), path, float("inf"))
+    assert calls.count("fails") == 2  # two sizes, one split each
+    assert calls.count("even") == 4
+    path.write_text(path.read_text()[:-30])  # half of the last line
+    for _ in range(2):
+        defaults.run(("iris",), list(methods), path, float("inf"))
+        assert calls.count("fails") + calls.count("even") == 7
+    sets = defaults.collected(list(defaults.read(path).values()))
+    assert sets["iris"]["50"]["fails"]["failed"] == ["split 0: no"]
+    assert sets["iris"]["50"]["even"]["nll"] == pytest.approx([np.log(3)] * 2, abs=1e-5)
+
+
+@pytest.mark.parametrize("method", ["LogisticRegressionCV, temperature", "Laplace", "our default"])
+def test_methods_predict_the_classes_of_iris(cache, method):
+    split = default_sets.split("iris", 50, 0)
+    proba = default_methods.METHODS[method].proba(split, 0)
+    assert proba.shape == (50, 3)
+    np.testing.assert_allclose(proba.sum(axis=1), 1)
+    assert np.mean(proba.argmax(axis=1) == split.y_test) > 0.8
