@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -125,22 +126,26 @@ class MeanField(Settings):
 
     def _low_rank_init(self, problem: Problem, particles: int, seed: int) -> State:
         point = self.low_rank.start(problem, self.rank or default_rank(problem.dim), seed)
-        ensemble = particles_of(problem, point, particles, seed)
-        return self._judge_low_rank(problem, State(ensemble, seed, blend=1.0), point)
+        state = State(particles_of(problem, point, particles, seed), seed, blend=1.0, control=point)
+        return self._judge_low_rank(problem, state, point)
 
     def _judge_low_rank(self, problem: Problem, state: State, point: LowRankPoint, searches: int = 2) -> State:
         """Go on, look for directions a second time, or end; the directions are found `searches` times in all: at the
         most probable parameters and at the converged mean.
         """
-        state = replace(state, residual=point.residual, control=point)
+        state = _at(problem, state, point)
         done = point.residual < max(self.tol, self.low_rank_tol)
         if done and point.searches < searches:
-            try:
-                return replace(state, control=self.low_rank.search(problem, point))
-            except Diverged:  # the directions at hand have converged, and stay
-                state = replace(state, message="")
+            with suppress(Diverged):  # then the directions at hand, which have converged, stay
+                return _at(problem, state, self.low_rank.search(problem, point))
         if not (done or self.low_rank.stuck(point) or state.steps >= self.max_steps):
             return state
-        ensemble = particles_of(problem, point, state.ensemble.size, state.seed)
         message = "" if done else f"residual {point.residual:.1e} after {state.steps} steps; narrow the prior"
-        return replace(state, ensemble=ensemble, finished=True, converged=done, message=message)
+        return replace(state, finished=True, converged=done, message=message)
+
+
+def _at(problem: Problem, state: State, point: LowRankPoint) -> State:
+    """Return the state at a point of the iteration, with particles of its Gaussian."""
+    moved = point.q is not state.control.q
+    ensemble = particles_of(problem, point, state.ensemble.size, state.seed) if moved else state.ensemble
+    return replace(state, ensemble=ensemble, residual=point.residual, control=point)
