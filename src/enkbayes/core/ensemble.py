@@ -27,7 +27,7 @@ from functools import cached_property
 from enkbayes.core.low_rank import Complement, LowRankGaussian
 from enkbayes.core.moments import Moments
 from enkbayes.engine import product
-from enkbayes.engine.arrays import Array, epsilon, like, namespace
+from enkbayes.engine.arrays import Array, alike, epsilon, like, namespace
 
 
 def affine_map(
@@ -157,7 +157,9 @@ class AffineEnsemble:
         return self.gaussian.freedom
 
     def to(self, reference: Array) -> AffineEnsemble:
-        """Return the same ensemble in the library, dtype and device of `reference`."""
+        """Return the same ensemble in the library, dtype and device of `reference`: itself, if it is there already."""
+        if alike(self.mean, reference):
+            return self
         complement = None if self.complement is None else self.complement.to(reference)
         mean, basis, points = (like(x, reference) for x in (self.mean, self.basis, self.points))
         return AffineEnsemble(mean, basis, points, complement)

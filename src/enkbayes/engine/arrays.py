@@ -53,6 +53,16 @@ def like(x: Any, reference: Array, *, dtype: Any = None) -> Array:
     return xp.asarray(number_or_array, dtype=dtype or reference.dtype, device=compat.device(reference), copy=True)
 
 
+def alike(x: Array, reference: Array) -> bool:
+    """Tell whether two arrays agree in library, dtype and device.
+
+    >>> alike(np.zeros(2), np.ones((3, 3))), alike(np.zeros(2), np.zeros(2, dtype=np.float32))
+    (True, False)
+    """
+    same = namespace(x) is namespace(reference) and x.dtype == reference.dtype
+    return bool(same and compat.device(x) == compat.device(reference))
+
+
 def floating(x: Any) -> Array:
     """Return features as a floating array: float32 and float64 are kept, everything else becomes float64, no copy
     unless needed.
