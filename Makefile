@@ -5,7 +5,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --co
 SOURCES := pyproject.toml constraints.txt
 APT := $(if $(filter-out 0,$(shell id -u)),sudo -n) env DEBIAN_FRONTEND=noninteractive apt-get -qq
 
-.PHONY: demo test test-browser bench bench-speed bench-usefulness bench-defaults clean
+.PHONY: demo test test-browser bench bench-speed bench-usefulness bench-defaults dist clean
 
 demo: .venv/.demo
 	$(BIN)/enkbayes demo --out demo
@@ -14,6 +14,7 @@ test: .venv/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/repo-review .
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest --quiet --numprocesses 2 --dist loadfile  # one BLAS thread per worker
 
 test-browser: .venv/.test .venv/.browser  # checks the report that `make test` wrote in a browser
@@ -44,6 +45,12 @@ bench-usefulness: .venv/.test  # stores trained networks and results, so an inte
 
 bench-defaults: .venv/.test .venv/.benchmarks  # downloads 36 data sets; resumes, about an hour on one core
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/defaults.py --sets evaluation
+
+dist: .venv/bin/python  # builds wheel and sdist and checks them
+	$(INSTALL) build twine
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist .
+	$(BIN)/python -m twine check --strict dist/*
 
 clean:
 	rm -rf .venv .venv-peers demo dist build .mypy_cache .pytest_cache .ruff_cache .hypothesis
