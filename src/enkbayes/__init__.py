@@ -3,14 +3,14 @@
 from typing import TYPE_CHECKING, Any
 
 from enkbayes._version import __version__
-from enkbayes.core.ensemble import AffineEnsemble
-from enkbayes.core.gaussian import Gaussian
-from enkbayes.core.likelihoods import Bernoulli, Categorical, Likelihood, Normal, Ordinal
-from enkbayes.core.mixture import MixturePosterior
-from enkbayes.core.posterior import Info, Posterior, Uncertainty
-from enkbayes.core.problem import Problem
 
 if TYPE_CHECKING:
+    from enkbayes.core.ensemble import AffineEnsemble
+    from enkbayes.core.gaussian import Gaussian
+    from enkbayes.core.likelihoods import Bernoulli, Categorical, Likelihood, Normal, Ordinal
+    from enkbayes.core.mixture import MixturePosterior
+    from enkbayes.core.posterior import Info, Posterior, Uncertainty
+    from enkbayes.core.problem import Problem
     from enkbayes.estimators.classifier import EnsembleClassifier
     from enkbayes.estimators.files import load, save
     from enkbayes.estimators.regressor import EnsembleRegressor
@@ -77,6 +77,12 @@ __all__ = [
 ]
 
 _ON_FIRST_USE = {
+    "AffineEnsemble": "enkbayes.core.ensemble",
+    "Gaussian": "enkbayes.core.gaussian",
+    **dict.fromkeys(("Bernoulli", "Categorical", "Likelihood", "Normal", "Ordinal"), "enkbayes.core.likelihoods"),
+    **dict.fromkeys(("Info", "Posterior", "Uncertainty"), "enkbayes.core.posterior"),
+    "MixturePosterior": "enkbayes.core.mixture",
+    "Problem": "enkbayes.core.problem",
     "CheckpointWriter": "enkbayes.storage.checkpoint",
     "EnsembleClassifier": "enkbayes.estimators.classifier",
     "EnsembleRegressor": "enkbayes.estimators.regressor",
@@ -103,7 +109,7 @@ _ON_FIRST_USE = {
         "enkbayes.samplers",
     ),
 }
-"""Where the names beyond core live. Their modules are loaded on first use, which keeps the import light."""
+"""Where the names live. Their modules are loaded on first use, so that the import takes no time."""
 
 
 def __getattr__(name: str) -> Any:

@@ -344,6 +344,99 @@ def test_subprocess_success_and_failure(iris):
     assert failed.stderr == "error: none.csv does not exist; expected a .csv, .parquet or .npz file\n"
 
 
+def test_output_that_cannot_be_written_does_not_hide_the_model(iris):
+    words = [
+        sys.executable,
+        "-m",
+        "enkbayes",
+        "fit",
+        "iris.npz",
+        "--target",
+        "labels",
+        "--sampler",
+        "homotopy",
+        "--out",
+    ]
+
+    def fit(name, redirection):
+        line = f"exec {' '.join(words)} {name} {redirection}"
+        done = subprocess.run(["bash", "-c", line], cwd=iris, capture_output=True, text=True, check=False)
+        assert eb.load(iris / name).classes_.tolist() == ["0", "1", "2"]
+        return done.returncode, done.stderr
+
+    for name, redirection, reason in (
+        ("full.safetensors", ">/dev/full", "No space left on device"),
+        ("pipe.safetensors", "> >(true)", "Broken pipe"),
+    ):
+        code, stderr = fit(name, redirection)
+        assert (code, stderr) == (2, f"error: standard output: {reason}; the model is in {name}\n")
+
+
+def test_help_into_a_closed_or_full_stream_has_no_traceback():
+    for words, redirection in (("--help", ">/dev/full"), ("--version", ">&-")):
+        line = f"exec {sys.executable} -m enkbayes {words} {redirection}"
+        done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False)
+        assert "Traceback" not in done.stderr
+        assert "Exception" not in done.stderr
+
+
+def test_a_report_that_fails_does_not_hide_the_model(iris, monkeypatch):
+    def fails(*_, **__):
+        raise ValueError("no figure")
+
+    monkeypatch.setattr("enkbayes.evaluation.report.trust_page", fails)
+    model = iris / "m.safetensors"
+    sentence = refused(
+        "fit", iris / "iris.npz", "--target", "labels", "--out", model, "--report", iris / "r.html", "--quiet"
+    )
+    assert sentence == f"error: no figure; the model is in {model}"
+    assert model.exists()
+
+
+@pytest.mark.parametrize(
+    ("option", "name"), [("--out", "m.safetensors"), ("--report", "r.html"), ("--checkpoint", "run.safetensors")]
+)
+def test_places_that_cannot_be_written_are_found_before_the_fit(iris, monkeypatch, option, name):
+    monkeypatch.setattr(eb.EnsembleClassifier, "fit", lambda *_, **__: pytest.fail("the fit began"))
+    words = {"--out": str(iris / "ok.safetensors"), option: "/proc/self/" + name}
+    sentence = refused(
+        "fit", iris / "iris.npz", "--target", "labels", *(word for pair in words.items() for word in pair), "--quiet"
+    )
+    assert f"/proc/self/{name}: No such file or directory" in sentence
+    assert not (iris / "ok.safetensors").exists()
+
+
+@pytest.mark.parametrize(("number", "code", "words"), [(15, 143, "asked to end"), (2, 130, "interrupted")])
+def test_signals_during_predict_leave_no_temporary_file(iris, number, code, words):
+    rows = load_iris().data.tolist() * 600
+    write_csv(iris / "long.csv", [f"x{i}" for i in range(4)], rows)
+    before = sorted(iris.iterdir())
+    line = [sys.executable, "-m", "enkbayes", "predict", "iris.safetensors", "long.csv", "--out", "p.csv"]
+    with subprocess.Popen(line, cwd=iris, stderr=subprocess.PIPE, text=True) as process:
+        while len(list(iris.iterdir())) == len(before):  # until the draft is there
+            assert process.poll() is None
+        process.send_signal(number)
+        _, stderr = process.communicate(timeout=60)
+    assert process.returncode == code
+    assert words in stderr
+    assert stderr.startswith("error: ")
+    assert stderr.count("\n") == 1
+    assert sorted(iris.iterdir()) == before
+
+
+def test_an_interrupt_while_the_program_is_loaded_has_no_traceback():
+    line = [sys.executable, "-X", "importtime", "-m", "enkbayes", "--version"]
+    for module in ("enkbayes", "numpy.linalg", "typer"):
+        with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            for reported in process.stderr:
+                if reported.rstrip().endswith(module):
+                    break
+            process.send_signal(2)
+            _, rest = process.communicate(timeout=60)
+        assert process.returncode in (130, 0)
+        assert "Traceback" not in rest
+
+
 def test_help_has_an_example_for_each_command():
     for command, example in EXAMPLES.items():
         words = " ".join(ok(command.__name__, "--help").stdout.split())

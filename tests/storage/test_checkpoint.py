@@ -337,3 +337,18 @@ def test_a_classifier_goes_on(path):
     interrupted(path, problem_, eb.Homotopy(), step=5, particles=30, seed=seed)
     assert np.array_equal(clf.fit(X, THREE, checkpoint=path).posterior_.theta, whole)
     assert not path.exists()
+
+
+def test_the_trace_of_a_resumed_run_has_the_steps_before(tmp_path):
+    problem, sampler = eb.Problem.create(X, TWO), eb.Homotopy(steps=8)
+
+    def cut(state):
+        if state.steps == 4:
+            raise KeyboardInterrupt
+
+    whole = eb.run(problem, sampler, particles=30)
+    with pytest.raises(KeyboardInterrupt):
+        eb.run(problem, sampler, particles=30, callback=cut, recorder=Writer(tmp_path / "run.safetensors"))
+    again = eb.run(problem, sampler, particles=30, recorder=Writer(tmp_path / "run.safetensors"))
+    assert [entry[0] for entry in again.info.trace] == list(range(9))
+    np.testing.assert_array_equal(np.asarray(again.info.trace), np.asarray(whole.info.trace))

@@ -258,12 +258,33 @@ def test_every_field_is_checked(saved, path, edit, message):
         ({"mean": np.full(15, np.nan)}, "NaN"),
         ({"mean": np.zeros(15, dtype=np.int64)}, "dtype I64"),
         ({"more": np.zeros(2)}, "unexpected tensors"),
+        ({"mean": np.full(15, -1e308)}, "the tensor mean has numbers above 1e"),
+        ({"basis": np.full((15, 15), 1e200)}, "the tensor basis has numbers above 1e"),
     ],
 )
 def test_every_tensor_is_checked(saved, path, tensors, message):
     rewrite(path, lambda header: None, tensors=tensors)
     with pytest.raises(ValueError, match=message):
         eb.load(path)
+
+
+@pytest.mark.parametrize("number", [str(10**400), "1e400", "-1e999", "9" * 5000])
+def test_numbers_beyond_the_range_of_floats_are_refused(saved, path, number):
+    """JSON has no bounds; json.loads makes them infinite, or whole numbers that no float can hold."""
+
+    def place(field):
+        rewrite(path, field)
+        with safe_open(path, framework="numpy") as file:
+            text = file.metadata()["enkbayes"].replace("123454321", number)
+        arrays = load_file(path)
+        save_file(arrays, path, metadata={"enkbayes": text, "sha256": checksum(text, arrays)})
+        with pytest.raises(ValueError, match="header is not readable"):
+            eb.load(path)
+        saved.save(path, preprocessing={"scale": [1.5]})
+
+    place(lambda h: h["posterior"]["info"]["fields"].update(blend=123454321))
+    place(lambda h: h["posterior"]["classes"].update(values=[0, 1, 123454321]))
+    place(lambda h: h["preprocessing"].update(scale=[123454321]))
 
 
 def test_a_changed_header_breaks_the_seal(saved, path):

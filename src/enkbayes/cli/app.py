@@ -11,12 +11,12 @@ from typer.core import TyperGroup
 
 from enkbayes._version import __version__
 from enkbayes.cli.compare import compare
-from enkbayes.cli.console import one_sentence
+from enkbayes.cli.console import BAD_INPUT, BROKEN_PIPE, INTERRUPTED, one_sentence, say_error
 from enkbayes.cli.demo import demo
 from enkbayes.cli.evaluate import evaluate
 from enkbayes.cli.fit import fit
 from enkbayes.cli.predict import predict
-from enkbayes.cli.processes import started
+from enkbayes.cli.processes import Terminated, ending_on_signals, started
 from enkbayes.cli.reproduce import reproduce
 
 # typer exports the errors of single options but not their base class
@@ -29,13 +29,23 @@ class OneSentenceGroup(TyperGroup):
     def main(self, args: Any = None, prog_name: Any = None, *, standalone_mode: bool = True, **extra: Any) -> Any:  # type: ignore[override]
         """Run a command."""
         try:
-            code = super().main(args, prog_name, standalone_mode=False, **extra)
+            with ending_on_signals():
+                code = super().main(args, prog_name, standalone_mode=False, **extra)
+        except Terminated as error:
+            say_error(str(error))
+            code = error.code
+        except typer.Abort:  # Ctrl-C outside a command
+            say_error("interrupted")
+            code = INTERRUPTED
+        except OSError as error:  # help or version could not be printed
+            code = BROKEN_PIPE if isinstance(error, BrokenPipeError) else BAD_INPUT
+            say_error(f"standard output: {error.strerror or error}")
         except UsageError as error:
             context: Any = getattr(error, "ctx", None)
             where = context.command_path if context else "enkbayes"
             sentence = error.format_message().rstrip(".?")  # type: ignore[attr-defined]
             if started()[0] == 0:  # all processes get the same arguments; one message is enough
-                sys.stderr.write(f"error: {sentence}; see {where} --help\n")
+                say_error(f"{sentence}; see {where} --help")
             code = 2
         return sys.exit(code or 0) if standalone_mode else code
 

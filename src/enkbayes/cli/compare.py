@@ -17,7 +17,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from enkbayes.cli.console import AsJson, Output, Quiet, json_text
+from enkbayes.cli.console import AsJson, Output, Quiet, json_text, written_already
 
 if TYPE_CHECKING:
     from enkbayes.cli.tables import Table
@@ -100,7 +100,8 @@ def compare(
     facts = {"file": str(data), "rows": table.rows, "classes": classes.tolist(), "seed": seed}
     facts |= _facts(found, skipped)
     facts["figures"] = [] if out is None else [str(path) for path in _write(out, found, facts)]
-    _print(output, found, facts)
+    with written_already(None if out is None else f"figure and table are in {out}"):
+        _print(output, found, facts)
 
 
 def _chosen(words: str) -> tuple[list[Method], dict[str, str]]:
@@ -261,10 +262,12 @@ def _explanation(found: Comparison) -> list[str]:
 def _check_folder(out: Path) -> None:
     """Raise before any work is done if the folder cannot be used or figures cannot be drawn."""
     from enkbayes.evaluation.plots import require_matplotlib
+    from enkbayes.storage.files import check_folder_writable
 
     require_matplotlib()
     if out.exists() and not out.is_dir():
         raise ValueError(f"{out} is a file; expected a folder for figure and table")
+    check_folder_writable(out)
 
 
 def _write(out: Path, found: Comparison, facts: dict[str, Any]) -> list[Path]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import functools
+import io
 import json
 import math
+import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Annotated, Any, ParamSpec, Protocol, TypeVar
 
@@ -18,6 +21,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from rich.table import Table as RichTable
 from rich.text import Text
 
+BAD_INPUT, INTERRUPTED, BROKEN_PIPE = 2, 130, 141
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -42,12 +46,13 @@ class Output:
     @property
     def interactive(self) -> bool:
         """Whether to show progress: only on a terminal, and neither with --json nor with --quiet."""
-        return not (self.as_json or self.quiet) and sys.stdout.isatty() and sys.stderr.isatty()
+        streams = (sys.stdout, sys.stderr)
+        return not (self.as_json or self.quiet) and all(stream is not None and stream.isatty() for stream in streams)
 
     def result(self, title: str, facts: Mapping[str, Any], shown: Mapping[str, str] | None = None) -> None:
         """Print all facts as JSON, or `shown` (default: the facts) as a table with two columns."""
         if self.as_json:
-            sys.stdout.write(json_text(facts) + "\n")
+            emit(json_text(facts) + "\n")
         elif not self.quiet:
             self.print(Text(title, style="bold"))
             table = RichTable(show_header=False, box=None, pad_edge=False)
@@ -60,11 +65,17 @@ class Output:
     def print(self, thing: Any, *, width: int | None = None) -> None:
         """Print a rich table or text, unless --json or --quiet is given. `width` applies when output goes to a file."""
         if not (self.as_json or self.quiet):
-            Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else width).print(thing)
+            terminal = sys.stdout is not None and sys.stdout.isatty()
+            printed = io.StringIO()
+            console = Console(
+                file=printed, force_terminal=terminal, highlight=False, markup=False, width=None if terminal else width
+            )
+            console.print(thing)
+            emit(printed.getvalue())
 
     def note(self, sentence: str) -> None:
         """Print a remark on standard error."""
-        if not self.quiet:
+        if not self.quiet and sys.stderr is not None:
             sys.stderr.write(f"note: {sentence}\n")
 
     @contextmanager
@@ -98,6 +109,19 @@ class Output:
                 started += 1
 
             yield advance
+
+
+def emit(words: str) -> None:
+    """Write to standard output now; raise an OSError that says so if it cannot be written."""
+    try:
+        if sys.stdout is None:  # closed before the program began
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))  # noqa: TRY301
+        sys.stdout.write(words)
+        sys.stdout.flush()
+    except OSError as error:
+        with suppress(OSError, AttributeError):  # what is left in the buffer must not fail again at exit
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise type(error)(error.errno, error.strerror, "standard output") from None
 
 
 def text(value: Any) -> str:
@@ -140,14 +164,61 @@ def one_sentence(command: Callable[P, R]) -> Callable[P, R]:
     def guarded(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return command(*args, **kwargs)
-        except (ValueError, ImportError) as error:
-            sentence = str(error)
-        except OSError as error:
-            sentence = f"{error.filename}: {error.strerror}" if error.filename else str(error)
-        sys.stderr.write(f"error: {' '.join(sentence.split())}\n")
-        raise typer.Exit(2)
+        except KeyboardInterrupt:
+            sentence, code = "interrupted", INTERRUPTED
+        except BrokenPipeError as error:  # whoever reads the output has seen enough
+            if error.filename == "standard output":
+                raise typer.Exit(BROKEN_PIPE) from None
+            sentence, code = sentence_of(error), BAD_INPUT
+        except EXPECTED as error:
+            sentence, code = sentence_of(error), BAD_INPUT
+        say_error(sentence)
+        raise typer.Exit(code)
 
     return guarded
+
+
+EXPECTED = (ValueError, ImportError, OSError, MemoryError)
+"""Errors that are about the input or the machine, and not about the program."""
+
+
+def sentence_of(error: BaseException) -> str:
+    """Return what an error says, on one line.
+
+    >>> sentence_of(FileNotFoundError(2, "No such file or directory", "a.csv"))
+    'a.csv: No such file or directory'
+    """
+    sentence = str(error)
+    if isinstance(error, OSError) and error.filename:
+        sentence = f"{error.filename}: {error.strerror}"
+    if isinstance(error, MemoryError):
+        sentence = f"the memory is exhausted ({sentence or 'no more was said'}); take fewer rows or particles"
+    return " ".join(sentence.split())
+
+
+def say_error(sentence: str) -> None:
+    """Print an error on standard error, if there is one."""
+    with suppress(OSError, AttributeError):
+        sys.stderr.write(f"error: {' '.join(sentence.split())}\n")
+        sys.stderr.flush()
+
+
+@contextmanager
+def written_already(what: str | None) -> Iterator[None]:
+    """Add to an error what had been written before it.
+
+    >>> with written_already("the model is in m.safetensors"):
+    ...     raise OSError(28, "No space left on device", "r.html")
+    Traceback (most recent call last):
+        ...
+    ValueError: r.html: No space left on device; the model is in m.safetensors
+    """
+    try:
+        yield
+    except EXPECTED as error:
+        if what is None:
+            raise
+        raise ValueError(f"{sentence_of(error)}; {what}") from None
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from enkbayes.cli.console import AsJson, Output, Quiet
+from enkbayes.cli.console import AsJson, Output, Quiet, written_already
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -28,16 +28,19 @@ def demo(
     Writes a picture and a report.
     """
     from enkbayes.reproduction.demo import run_demo
+    from enkbayes.storage.files import check_folder_writable
 
     output = Output(as_json, quiet)
+    check_folder_writable(out)
     with output.progress("training") as bar:
         result = run_demo(out, seed, steps=steps, progress=bar)
     facts = asdict(result) | {"picture": str(result.picture), "report": str(result.report)}
-    if as_json:
-        output.result("enkbayes demo", facts)
-        return
-    output.print(_table(result))
-    output.print(f"\npicture  {result.picture}\nreport   {result.report}\nseconds  {result.seconds:.1f}")
+    with written_already(f"picture and report are in {out}"):
+        if as_json:
+            output.result("enkbayes demo", facts)
+            return
+        output.print(_table(result))
+        output.print(f"\npicture  {result.picture}\nreport   {result.report}\nseconds  {result.seconds:.1f}")
 
 
 def _table(result: DemoResult) -> Table:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 import numpy as np
 import typer
 
-from enkbayes.cli.console import AsJson, Output, Quiet, text, warnings_as_notes
+from enkbayes.cli.console import AsJson, Output, Quiet, text, warnings_as_notes, written_already
 from enkbayes.cli.processes import Processes, together
 from enkbayes.engine.processes import first, shared_errors
 
@@ -60,6 +60,7 @@ def fit(
     """
     from enkbayes.estimators.classifier import EnsembleClassifier
     from enkbayes.inference.trust import BAD
+    from enkbayes.storage.checkpoint import remove
 
     begin = time.perf_counter()
     with together(checkpoint) as processes:
@@ -84,16 +85,18 @@ def fit(
             if processes.leads:
                 _save(classifier, data, out, whole=processes.count == 1)
         if checkpoint is not None:
-            checkpoint.unlink(missing_ok=True)
+            with warnings_as_notes(output):
+                remove(checkpoint)
     if processes.leads:
         facts = _facts(classifier, data.preprocessing, data.table.rows) | {
             "trust": asdict(trust) | {"sentence": trust.sentence},
             "seconds": time.perf_counter() - begin,
             "file": str(out),
         }
-        if report is not None:
-            facts["report"] = str(_write_report(report, classifier, data, f"{train.name}: {target}"))
-        _print(output, data.preprocessing, f"enkbayes fit {train}", facts)
+        with written_already(f"the model is in {out}"):
+            if report is not None:
+                facts["report"] = str(_write_report(report, classifier, data, f"{train.name}: {target}"))
+            _print(output, data.preprocessing, f"enkbayes fit {train}", facts)
     if strict and trust.verdict == BAD:
         if processes.leads:
             sys.stderr.write(f"do not trust: {trust.sentence}; {out} was written nevertheless\n")
@@ -187,13 +190,15 @@ def _print(output: Output, preprocessing: Preprocessing, title: str, facts: dict
 
 def _check_files(out: Path, report: Path | None, checkpoint: Path | None) -> None:
     """Raise before the fit if its files could not be written."""
-    from enkbayes.storage.files import check_folder
+    from enkbayes.storage.files import check_writable, destination
 
     if out.suffix != ".safetensors":
         raise ValueError(f"the model file is {out}; expected a name that ends in .safetensors")
-    check_folder(out)
-    if checkpoint is not None and checkpoint.absolute() == out.absolute():
-        raise ValueError(f"model and checkpoint are both {out}; expected two files")
+    check_writable(out)
+    if checkpoint is not None:
+        if destination(checkpoint) == destination(out):
+            raise ValueError(f"model and checkpoint are both {out}; expected two files")
+        check_writable(checkpoint)
     _check_report(report)
 
 
@@ -202,11 +207,11 @@ def _check_report(path: Path | None) -> None:
     if path is None:
         return
     from enkbayes.evaluation.report import require_report
-    from enkbayes.storage.files import check_folder
+    from enkbayes.storage.files import check_writable
 
     if path.suffix != ".html":
         raise ValueError(f"the report is {path}; expected a name that ends in .html")
-    check_folder(path)
+    check_writable(path)
     require_report()
 
 

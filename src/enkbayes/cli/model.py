@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from enkbayes.cli.tables import NumberColumn, Preprocessing, Table
+from enkbayes.cli.tables import NumberColumn, Preprocessing, Table, not_a_file
 from enkbayes.cli.tables.table import listed, texts
 
 if TYPE_CHECKING:
@@ -33,8 +33,7 @@ class TableModel:
         from enkbayes.storage.model_file import read
 
         if not path.is_file():
-            trouble = "is a folder" if path.is_dir() else "does not exist"
-            raise ValueError(f"{path} {trouble}; expected a model file written by enkbayes fit")
+            raise ValueError(f"{path} {not_a_file(path)}; expected a model file written by enkbayes fit")
         artefact = read(path)
         classifier = EnsembleClassifier.from_artefact(artefact)
         if artefact.preprocessing is None:

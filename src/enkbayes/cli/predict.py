@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 import typer
 
-from enkbayes.cli.console import AsJson, Output, Quiet
+from enkbayes.cli.console import AsJson, Output, Quiet, written_already
 
 if TYPE_CHECKING:
     from enkbayes.cli.model import TableModel
@@ -44,7 +44,8 @@ def predict(
             append(predictions(fitted, table))
             rows += table.rows
     facts = {"rows": rows, "classes": fitted.classes, "seconds": time.perf_counter() - started, "file": str(out)}
-    output.result(f"enkbayes predict {data}", facts)
+    with written_already(f"the predictions are in {out}"):
+        output.result(f"enkbayes predict {data}", facts)
 
 
 def predictions(model: TableModel, table: Table) -> dict[str, np.ndarray[Any, Any]]:

@@ -6,6 +6,7 @@ import itertools
 import os
 import signal
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +17,37 @@ import typer
 
 COMMANDS = itertools.count()  # numbers the commands of this process
 BAD_INPUT, LOST, INTERRUPTED, ENDED = 2, 4, 130, 143
+
+
+class Terminated(SystemExit):
+    """The process received SIGTERM, or the terminal was closed. No handler of errors takes it for one of its own."""
+
+    def __str__(self) -> str:
+        return "the process was asked to end"
+
+
+@contextmanager
+def ending_on_signals() -> Iterator[None]:
+    """Turn SIGTERM and SIGHUP into an exception, so that temporary files are removed on the way out. Several processes
+    set their own handlers when they are connected.
+    """
+    names = [name for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    if started()[1] > 1 or threading.current_thread() is not threading.main_thread():
+        names = []
+
+    def end(number: int, _: Any) -> None:
+        signal.signal(number, signal.SIG_IGN)  # once is enough
+        raise Terminated(128 + number)
+
+    before = {}
+    for number in (getattr(signal, name) for name in names):
+        if signal.getsignal(number) is signal.SIG_DFL:  # nohup ignores SIGHUP
+            before[number] = signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @dataclass(frozen=True)
@@ -86,7 +118,7 @@ def _ending(checkpoint: Path | None) -> Iterator[None]:
         if first_word(command):
             raise
         raise typer.Exit(BAD_INPUT) from None
-    except (ProcessLost, Stopped, KeyboardInterrupt) as error:
+    except (ProcessLost, Stopped, Terminated, KeyboardInterrupt) as error:
         if connected():  # torchrun sends SIGTERM when another process has ended, but the message must still be printed
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
         sentence = str(error) or "interrupted"
@@ -95,8 +127,8 @@ def _ending(checkpoint: Path | None) -> Iterator[None]:
         if first_word(command):
             sys.stderr.write(f"error: {' '.join(sentence.split())}\n")
             sys.stderr.flush()
-        code = LOST if isinstance(error, ProcessLost) else ENDED if isinstance(error, Stopped) else INTERRUPTED
-        raise typer.Exit(code) from None
+        codes: dict[Any, int] = {ProcessLost: LOST, Stopped | Terminated: ENDED, KeyboardInterrupt: INTERRUPTED}
+        raise typer.Exit(next(code for kind, code in codes.items() if isinstance(error, kind))) from None
 
 
 def _stop(*_: Any) -> None:

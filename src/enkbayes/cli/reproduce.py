@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from enkbayes.cli.console import AsJson, Output, Quiet
+from enkbayes.cli.console import AsJson, Output, Quiet, written_already
 
 if TYPE_CHECKING:
     from enkbayes.reproduction.experiments import Outcome
@@ -44,6 +44,7 @@ def reproduce(
     from enkbayes.evaluation.report import require_report
     from enkbayes.reproduction import experiments
     from enkbayes.reproduction.sizes import BY_NAME
+    from enkbayes.storage.files import check_folder_writable
 
     output = Output(as_json, quiet)
     chosen = _chosen(names, list(experiments.EXPERIMENTS))
@@ -52,6 +53,7 @@ def reproduce(
     if out.exists() and not out.is_dir():
         raise ValueError(f"{out} is a file; expected a folder for the report")
     require_report()
+    check_folder_writable(out)
     command = f"enkbayes reproduce {' '.join(names)} --size {size}"
     with _progress(output) as progress:
         outcome = experiments.reproduce(
@@ -64,7 +66,8 @@ def reproduce(
             progress=progress,
             experiments=experiments.EXPERIMENTS,
         )
-    _print(output, outcome)
+    with written_already(f"the report is in {outcome.report}"):
+        _print(output, outcome)
     if outcome.missing:
         raise typer.Exit(2 if not outcome.results else 1)
 

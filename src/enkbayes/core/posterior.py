@@ -27,9 +27,11 @@ from enkbayes.engine.arrays import (
     row_slices,
     symmetric,
 )
+from enkbayes.engine.memory import check_fits
 
-CHUNK = 4096
+CHUNK = 4096  # rows
 MEMBERS = 256  # at least so many predictions are averaged where logits have noise
+MOST_NUMBERS = 2**26  # logits of all particles for the rows of a chunk
 
 
 @dataclass(frozen=True)
@@ -238,6 +240,13 @@ class Posterior:
 
     def sample_proba(self, features: Array | Callable[[Array], Array], *, noise: Array | None = None) -> Array:
         """Return the class probabilities that each particle predicts, (J, n, K), with one draw of the noise each."""
+        if self.map is not None and hasattr(features, "__len__"):
+            each = 16.0 * self.ensemble.size * (self.likelihood.n_classes or 1)  # the parts, and their concatenation
+            check_fits(
+                each * len(features),
+                f"the predictions of {self.ensemble.size:,} particles for {len(features):,} rows",
+                lambda free: f"pass at most about {int(free / each):,} rows at a time",
+            )
         return self._by_chunk(features, self._particle_proba, axis=1, noise=noise)
 
     def predict_uncertainty(
@@ -319,7 +328,7 @@ class Posterior:
         return namespace(proba).moveaxis(proba, 1, 0)
 
     def _particle_logits(self, rows: Array, ensemble: AffineEnsemble) -> Array:
-        return rows(ensemble.theta) if self.map is None else self.map.particle_logits(rows, ensemble.theta)
+        return rows(ensemble.theta) if self.map is None else _finite(self.map.particle_logits(rows, ensemble.theta))
 
     def _gaussian_proba(self, rows: Array, ensemble: AffineEnsemble, noise: Array | None) -> Array:
         """Return (n, K), the integral over the Gaussian, for some rows."""
@@ -327,8 +336,8 @@ class Posterior:
         complement = ensemble.complement
         logits_of = self.map.gaussian_logits if many else self.map.predictive_logits  # type: ignore[union-attr]
         mean_logits, V = logits_of(rows, ensemble)
-        if not all_finite(namespace(V).vecdot(V, V)):
-            raise ValueError("the logits of some rows overflow; scale their features as those of the training data")
+        _finite(mean_logits)
+        _finite(namespace(V).vecdot(V, V))
         if V.shape[-1] == 0 and noise is None:  # a point estimate
             return self.likelihood.mean(namespace(V).expand_dims(mean_logits, axis=1))[:, 0, :]
         if many and complement is not None:
@@ -363,8 +372,16 @@ class Posterior:
             raise ValueError("features contain NaN or infinite values; impute or drop those rows first")
         ensemble = ensemble.to(anchor(features))
         noise = None if noise is None else like(noise, ensemble.mean)
-        size = int(features.shape[0])
-        chunks = row_slices(size, max(CHUNK // (self.map.outputs or 1), 64))
+        size, K = int(features.shape[0]), self.map.outputs or 1
+        rows_at_once = min(max(CHUNK // K, 64), max(MOST_NUMBERS // (K * ensemble.size), 1))
+        chunks = row_slices(size, rows_at_once)
         with np.errstate(over="ignore", invalid="ignore"):
             parts = [function(features[rows, :], ensemble, part_of(noise, rows)) for rows in chunks]
         return namespace(ensemble.mean).concat(parts, axis=axis) if parts else function(features, ensemble, noise)
+
+
+def _finite(logits: Array) -> Array:
+    """Return logits, or their variances, that are finite."""
+    if not all_finite(logits):
+        raise ValueError("the logits of some rows overflow; scale their features as those of the training data")
+    return logits

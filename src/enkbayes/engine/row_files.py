@@ -6,8 +6,12 @@
 
 from __future__ import annotations
 
+import lzma
+import math
+import struct
 import zipfile
 import zlib
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -15,6 +19,8 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
+
+from enkbayes.engine.memory import bytes_in_words, check_fits
 
 CHUNK = 65536  # rows
 
@@ -143,6 +149,9 @@ def open_rows(path: str | Path, target: str | None = None, chunk: int = CHUNK) -
 
 # the readers of the formats
 
+_UNREADABLE = (ValueError, TypeError, KeyError, SyntaxError, RecursionError, OverflowError, MemoryError, EOFError)
+"""What numpy raises for the header of an array that is none."""
+
 
 @dataclass(frozen=True)
 class NpyHeader:
@@ -160,9 +169,16 @@ class NpyHeader:
             version = np.lib.format.read_magic(file)
             read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
             shape, by_columns, dtype = read(file)
-        except ValueError:
+        except _UNREADABLE:
             raise ValueError(f"{name} is not an .npy file; write it with numpy.save") from None
+        if any(length < 0 for length in shape) or dtype.itemsize == 0 or (0 in shape[1:]):
+            raise ValueError(f"{name} has shape {shape} and dtype {dtype}; expected at least one number in a row")
         return cls(name, shape, by_columns, dtype)
+
+    @property
+    def size(self) -> int:
+        """The bytes of the numbers, as the header claims them."""
+        return math.prod(self.shape) * self.dtype.itemsize
 
     def chunks(self, file: IO[bytes], chunk: int) -> Iterator[np.ndarray[Any, Any]]:
         """Yield the rows that follow the header, `chunk` at a time; an array stored by columns is read at once."""
@@ -181,8 +197,10 @@ class NpyHeader:
     def _numbers(self, file: IO[bytes], begin: int, count: int) -> np.ndarray[Any, Any]:
         """Read the numbers of so many rows, which begin at a row of this number."""
         numbers = count * int(np.prod(self.shape[1:], dtype=np.int64))
-        data = file.read(numbers * self.dtype.itemsize)
-        if len(data) < numbers * self.dtype.itemsize:
+        size = numbers * self.dtype.itemsize
+        check_fits(size, f"{count:,} rows of {self.name}", lambda _: "take fewer rows at a time")
+        data = file.read(size)
+        if len(data) < size:
             raise ValueError(f"{self.name} ends within its rows {begin:,} and on; write the file again")
         return np.frombuffer(data, dtype=self.dtype, count=numbers)
 
@@ -198,11 +216,34 @@ def npz_headers(path: str | Path) -> dict[str, NpyHeader]:
     """
     headers = {}
     with _archive(path) as archive:
-        for member in archive.namelist():
-            name = member.removesuffix(".npy")
+        members = archive.infolist()
+        names = [member.filename.removesuffix(".npy") for member in members]
+        check_names(names, path, "arrays")
+        for name, member in zip(names, members, strict=True):
+            if member.flag_bits & 1:
+                raise ValueError(f"array {name!r} of {path} is encrypted; write the file again with numpy.savez")
             with archive.open(member) as file:
-                headers[name] = NpyHeader.read(file, f"array {name!r} of {path}")
+                header = NpyHeader.read(file, f"array {name!r} of {path}")
+            if header.size > member.file_size:
+                raise ValueError(
+                    f"array {name!r} of {path} claims {bytes_in_words(header.size)} and the file holds"
+                    f" {bytes_in_words(member.file_size)} of it; write the file again"
+                )
+            headers[name] = header
     return headers
+
+
+def check_names(names: Sequence[str], path: str | Path, what: str = "columns") -> None:
+    """Refuse a file whose columns or arrays have a name twice: one of the two would be lost.
+
+    >>> check_names(["a", "b", "a"], "ages.csv")
+    Traceback (most recent call last):
+        ...
+    ValueError: ages.csv has several columns called 'a'; expected different names
+    """
+    if twice := [name for name, count in Counter(names).items() if count > 1]:
+        more = f" and {len(twice) - 1} more" if len(twice) > 1 else ""
+        raise ValueError(f"{path} has several {what} called {twice[0]!r}{more}; expected different names")
 
 
 def read_npz(path: str | Path, names: Sequence[str], chunk: int) -> Iterator[tuple[np.ndarray[Any, Any], ...]]:
@@ -217,7 +258,8 @@ def read_npz(path: str | Path, names: Sequence[str], chunk: int) -> Iterator[tup
     with _archive(path) as archive, ExitStack() as stack:
         sources = []
         for name in names:
-            file = stack.enter_context(archive.open(f"{name}.npy"))
+            member = f"{name}.npy" if f"{name}.npy" in archive.namelist() else name
+            file = stack.enter_context(archive.open(member))
             sources.append(NpyHeader.read(file, headers[name].name).chunks(file, chunk))
         yield from zip(*sources, strict=True)
 
@@ -230,7 +272,7 @@ def _archive(path: str | Path) -> Iterator[zipfile.ZipFile]:
     try:
         with zipfile.ZipFile(path) as archive:
             yield archive
-    except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+    except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, struct.error, NotImplementedError) as error:
         raise ValueError(f"{path} is damaged ({error}); write it again with numpy.savez") from None
 
 
@@ -253,9 +295,7 @@ def open_parquet(path: str | Path) -> Iterator[Any]:
 
     try:
         with parquet.ParquetFile(path) as file:
-            names = file.schema_arrow.names
-            if twice := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
-                raise ValueError(f"{path} has several columns called {twice[0]!r}; expected different names")
+            check_names(file.schema_arrow.names, path)
             yield file
     except pyarrow.ArrowException as error:
         raise ValueError(f"{path} is not a readable parquet file: {str(error).splitlines()[0]}") from None

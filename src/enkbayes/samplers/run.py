@@ -18,11 +18,9 @@ from enkbayes.core.problem import Problem
 from enkbayes.engine.arrays import Array, all_finite, to_numpy
 from enkbayes.samplers.equilibrium import Equilibrium
 from enkbayes.samplers.progress import progress_bar
-from enkbayes.samplers.recorder import Recorder
+from enkbayes.samplers.recorder import Recorder, thinned
 from enkbayes.samplers.start import first_state, resumed, stepper, whole_seed
 from enkbayes.samplers.state import Sampler, State
-
-TRACE = 400  # entries of a trace that are kept
 
 
 def iterate(
@@ -123,12 +121,14 @@ def run(
         nullcontext() if recorder is None else recorder,
         progress_bar(type(sampler).__name__, sampler.horizon, enabled=progress) as report,
     ):
-        last, trace = next(states), []
+        last, trace = next(states), getattr(recorder, "trace", [])
+        if trace and trace[-1][0] == last.steps:  # the record ends with the state from which the run resumes
+            trace.pop()
         while True:
+            trace.append((last.steps, last.residual, float(np.sum(to_numpy(last.ensemble.variances)))))
             if recorder is not None:
                 recorder(last)
             report(last)
-            trace.append((last.steps, last.residual, float(np.sum(to_numpy(last.ensemble.variances)))))
             if callback is not None and callback(last) is True:
                 if not last.finished:
                     last = replace(last, message=f"stopped by the callback after {last.steps} steps")
@@ -137,7 +137,7 @@ def run(
             if following is None:
                 break
             last = following
-    info = replace(_info(problem, sampler, last, time.perf_counter() - started), trace=_thinned(trace))
+    info = replace(_info(problem, sampler, last, time.perf_counter() - started), trace=thinned(trace))
     if not info.converged:
         from sklearn.exceptions import ConvergenceWarning
 
@@ -175,12 +175,6 @@ def _info(problem: Problem, sampler: Sampler, state: State, seconds: float) -> I
         seconds=seconds,
         nonlinearity=problem.model.nonlinearity(state.ensemble),
     )
-
-
-def _thinned(trace: list[tuple[int, float, float]]) -> tuple[tuple[int, float, float], ...]:
-    """Return at most TRACE entries, evenly spaced, the last among them."""
-    keep = np.unique(np.linspace(0, len(trace) - 1, TRACE).astype(int))
-    return tuple(trace[i] for i in keep)
 
 
 def _narrow(problem: Problem, state: State) -> str:

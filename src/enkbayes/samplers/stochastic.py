@@ -12,6 +12,7 @@ from enkbayes.core.ensemble import AffineEnsemble
 from enkbayes.core.moments import Diverged, Moments
 from enkbayes.core.problem import Problem
 from enkbayes.engine.arrays import Array, all_finite, like, namespace
+from enkbayes.engine.memory import check_fits
 from enkbayes.samplers.settings import Settings
 from enkbayes.samplers.state import State
 
@@ -50,6 +51,15 @@ class StochasticSampler(Settings):
     correction: bool = True
 
     gaussian: ClassVar[bool] = False
+
+    def init(self, problem: Problem, ensemble: AffineEnsemble, seed: int) -> State:
+        """Return the first state."""
+        check_fits(
+            16.0 * ensemble.size**2,
+            f"noise and weights between {ensemble.size:,} particles",
+            lambda free: f"at most about {int(math.sqrt(free / 16)):,} particles fit",
+        )
+        return super().init(problem, ensemble, seed)
 
     def step(self, problem: Problem, state: State) -> State:
         """One step with the noise that belongs to (seed, step), the same on every array library."""

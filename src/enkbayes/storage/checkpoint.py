@@ -20,7 +20,8 @@ import math
 import signal
 import threading
 import time
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -32,12 +33,12 @@ from enkbayes.engine.arrays import epsilon, like, to_numpy
 from enkbayes.engine.processes import ProcessLost
 from enkbayes.engine.sharded_rows import errors_of, leads, most_advanced
 from enkbayes.samplers import FROM_PRIOR, Sampler, State
-from enkbayes.samplers.recorder import Recorder
+from enkbayes.samplers.recorder import Entry, Recorder, thinned
 from enkbayes.samplers.start import mean_field_of
 from enkbayes.storage import container
 from enkbayes.storage.codec import Decoder, Encoder, UnknownType
 from enkbayes.storage.container import Header, Tensors
-from enkbayes.storage.files import check_folder
+from enkbayes.storage.files import check_writable, destination
 from enkbayes.storage.format_1 import upgraded_checkpoint
 from enkbayes.storage.stored_types import TYPES, check_ensemble
 
@@ -57,7 +58,8 @@ class CheckpointWriter:
     """Write a run to a file every few seconds, and resume it from there.
 
     The file is also written when the run is interrupted by an error, an interrupt, SIGTERM or the loss of a process,
-    and removed when the run ends. A file of another run is refused.
+    and removed when the run ends. A file of another run is refused, and so is, before the run begins, a place where no
+    file can be written. A write that fails later is a warning; the run goes on.
 
     Parameters
     ----------
@@ -98,6 +100,7 @@ class CheckpointWriter:
     keep: bool = False
     share: float = 0.05
     clock: Callable[[], float] = field(default=time.monotonic, repr=False)
+    trace: list[Entry] = field(default_factory=list, init=False, repr=False)
     _run: tuple[Problem, Sampler, Header] | None = field(default=None, init=False, repr=False)
     _last: State | None = field(default=None, init=False, repr=False)
     _due: float = field(default=0.0, init=False, repr=False)
@@ -105,7 +108,7 @@ class CheckpointWriter:
     _handler: Any = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        check_folder(self.path)
+        destination(self.path)
         if not self.every >= 0:
             raise ValueError(f"every is {self.every}; expected a number of seconds, 0 to write after every step")
         if not self.share > 0:
@@ -119,11 +122,13 @@ class CheckpointWriter:
         """
         identity = identify(problem)
         self._run, self._last, self._terminated = (problem, sampler, identity), None, False
-        self._due = self.clock() + self.every
+        self._due, self.trace = self.clock() + self.every, []
         mine: Snapshot | None = None
         with errors_of(problem.rows):
             if Path(self.path).exists():
                 mine = Snapshot.read(self.path)
+            if leads(problem.rows):
+                check_writable(self.path)
         found: Snapshot | None = most_advanced(problem.rows, None if mine is None else mine.steps, mine)
         if found is None:
             return None
@@ -135,9 +140,11 @@ class CheckpointWriter:
                 f"the checkpoint {self.path} belongs to another run, with {error}; {KIND.remedy}"
             ) from None
         try:
-            return found.restore(problem, sampler)
-        except (ValueError, TypeError, IndexError, AttributeError, RecursionError) as error:
+            state = found.restore(problem, sampler)
+            self.trace = found.trace
+        except (ArithmeticError, ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
             raise ValueError(f"the checkpoint {self.path} is damaged: {error}; {KIND.remedy}") from None
+        return state
 
     def __enter__(self) -> CheckpointWriter:
         """Defer SIGTERM, with which schedulers and torchrun end a process, until the step is done."""
@@ -157,7 +164,7 @@ class CheckpointWriter:
         if self._terminated:
             raise Stopped("the process was asked to end")
         if self.clock() >= self._due and leads(self._problem.rows):
-            self._write(state)
+            self._try_to_write(state)
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         """Write the last state if the run was interrupted, and say so in the error; otherwise remove the file or keep
@@ -180,10 +187,10 @@ class CheckpointWriter:
         return self._run[0]  # type: ignore[index]
 
     def _finish(self) -> None:
+        if self.keep and self._last is not None and leads(self._problem.rows):
+            self._try_to_write(self._last)
         if not self.keep:
-            Path(self.path).unlink(missing_ok=True)
-        elif self._last is not None and leads(self._problem.rows):
-            self._write(self._last)
+            remove(self.path)
 
     def _rescue(self) -> str:
         """Write the last state, on every process, and return a clause that says whether that worked."""
@@ -192,16 +199,41 @@ class CheckpointWriter:
         try:
             self._write(self._last)
         except OSError as error:
-            return f"the checkpoint {self.path} could not be written ({error.strerror})"
+            return f"the checkpoint {self.path} could not be written ({error.strerror or error})"
         again = "the same command resumes from there, on any number of processes"
         return f"the checkpoint {self.path} holds step {self._last.steps}: {again}"
+
+    def _try_to_write(self, state: State) -> None:
+        """Write the state; a failure is a warning, because the run is worth more than its checkpoint."""
+        try:
+            self._write(state)
+        except OSError as error:
+            warnings.warn(
+                f"the checkpoint {self.path} could not be written ({error.strerror or error}); the run goes on",
+                UserWarning,
+                stacklevel=2,
+            )
 
     def _write(self, state: State) -> None:
         _, sampler, identity = self._run  # type: ignore[misc]
         begin = self.clock()
-        Snapshot.take(state, sampler, identity).write(self.path)
-        end = self.clock()
-        self._due = end + max(self.every, (end - begin) / self.share)
+        try:
+            Snapshot.take(state, sampler, identity, self.trace).write(self.path)
+        finally:
+            end = self.clock()
+            self._due = end + max(self.every, (end - begin) / self.share)
+
+
+def remove(path: str | Path) -> None:
+    """Remove a checkpoint that is no longer needed; a failure is a warning."""
+    try:
+        Path(path).unlink(missing_ok=True)
+    except OSError as error:
+        warnings.warn(
+            f"the checkpoint {path} is no longer needed and could not be removed ({error.strerror or error})",
+            UserWarning,
+            stacklevel=2,
+        )
 
 
 def as_recorder(checkpoint: Recorder | str | Path | None) -> Recorder | None:
@@ -217,8 +249,8 @@ class Snapshot:
     tensors: Tensors
 
     @classmethod
-    def take(cls, state: State, sampler: Sampler, identity: Header) -> Snapshot:
-        """Return the snapshot of a state; `identity` is that of its problem."""
+    def take(cls, state: State, sampler: Sampler, identity: Header, trace: Sequence[Entry] = ()) -> Snapshot:
+        """Return the snapshot of a state; `identity` is that of its problem, and `trace` that of its run."""
         encoder = Encoder(TYPES)
         header = {
             "sampler": repr(sampler),
@@ -227,6 +259,7 @@ class Snapshot:
             "particles": state.ensemble.size,
             "seed": state.seed,
             "steps": state.steps,
+            "trace": encoder(thinned(trace), "trace"),
             "state": encoder(replace(state, control=None, owner=None), ""),
         }
         tensors = dict(encoder.tensors)
@@ -251,6 +284,11 @@ class Snapshot:
     def steps(self) -> int:
         """The number of steps that the run had taken."""
         return int(self.header["steps"])
+
+    @property
+    def trace(self) -> list[Entry]:
+        """The trace of the run, as in `Info`; a file of an older version has none."""
+        return list(Decoder({}, {})(self.header.get("trace", []), "trace", tuple[Entry, ...]))
 
     def check(
         self, problem: Problem, identity: Header, sampler: Sampler, seed: int | None, particles: int | None

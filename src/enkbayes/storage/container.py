@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -101,7 +102,7 @@ def checksum(text: str, tensors: Tensors) -> str:
 def _header(path: str | Path, kind: Kind, text: str) -> Header:
     """Return the parsed header of a format that this version reads."""
     try:
-        header = json.loads(text, parse_constant=_refuse)
+        header = json.loads(text, parse_constant=_refuse, parse_float=_number, parse_int=_number)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is damaged: its header is not readable ({error}); {kind.remedy}") from None
     version = header.get("format") if isinstance(header, dict) else None
@@ -128,3 +129,11 @@ def _upgraded(path: str | Path, kind: Kind, header: Header) -> Header:
 
 def _refuse(constant: str) -> Any:
     raise ValueError(f"{constant} is not JSON")
+
+
+def _number(digits: str) -> int | float:
+    """Return a number of a header; one beyond the range of floating-point numbers would be infinite later."""
+    number = float(digits)
+    if not math.isfinite(number):
+        raise ValueError(f"a number of {len(digits)} digits is out of range")
+    return int(digits) if digits.lstrip("-").isdigit() else number

@@ -1,19 +1,35 @@
-"""Atomic file writing: a file appears under its name when all of it has been written, or not at all."""
+"""Atomic file writing: a file appears under its name when all of it has been written, or not at all.
+
+A file is written as a draft beside its destination and renamed when it is on disk. A process holds a lock on its draft
+as long as it lives, so that the next one to write in the folder can tell the drafts of dead processes, and removes
+them.
+"""
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from uuid import uuid4
+
+try:
+    import fcntl
+except ImportError:  # Windows: drafts are not locked, and not cleaned
+    fcntl = None  # type: ignore[assignment]
+
+PREFIX = ".enkbayes-"  # of drafts
+LONGEST_SUFFIX = 20  # bytes; a draft has the suffix of its destination, which tells matplotlib the format
+NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}  # errors of writing that do not name the file
 
 
 @contextmanager
 def replacing(path: str | Path) -> Iterator[Path]:
     """Yield a temporary path in the folder of `path`. When the block ends without an error, the temporary file replaces
     `path`; otherwise it is removed and `path` stays as it was. If two processes write at once, one of the two files
-    stays, complete.
+    stays, complete. A symbolic link stays, and the file that it points to is replaced.
 
     Examples
     --------
@@ -24,25 +40,124 @@ def replacing(path: str | Path) -> Iterator[Path]:
     ...     (Path(folder) / "note.txt").read_text()
     'complete'
     """
-    path = Path(path)
-    check_folder(path)
-    draft = path.with_name(f".{path.stem}.{uuid4().hex}{path.suffix}")  # the suffix tells matplotlib the format
+    end = destination(path)
+    remove_abandoned(end.parent)
+    draft, lock = _new_draft(end)
     try:
         yield draft
         with draft.open("r+b") as file:
             os.fsync(file.fileno())  # on disk before the rename, so that a power cut cannot leave an empty file
-        draft.replace(path)
+        draft.replace(end)
+        _sync_folder(end.parent)
+    except OSError as error:
+        if error.filename == str(draft) or (error.filename is None and error.errno in NO_ROOM):
+            raise type(error)(error.errno, error.strerror, str(path)) from None
+        raise
     finally:
-        draft.unlink(missing_ok=True)
+        _discard(draft, lock)
 
 
-def check_folder(path: str | Path) -> None:
-    """Raise an OSError if the folder of `path` does not exist, or if `path` itself is a folder.
+def destination(path: str | Path) -> Path:
+    """Return the file that is written under this name: `path`, or where it points as a symbolic link. Raise an OSError
+    if its folder does not exist, or if it is a folder, a pipe or a device.
 
-    >>> check_folder("model.safetensors")
+    >>> destination("model.safetensors").name
+    'model.safetensors'
     """
     path = Path(path)
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"the folder {path.parent} does not exist; create it, or write {path.name} elsewhere")
-    if path.is_dir():
+    if "\0" in str(path):
+        raise ValueError(f"the file name {str(path)!r} contains a null character; expected a name without it")
+    end = Path(os.path.realpath(path))
+    for folder in (path.parent, end.parent):
+        if not folder.is_dir():
+            raise FileNotFoundError(f"the folder {folder} does not exist; create it, or write {path.name} elsewhere")
+    try:
+        kind = end.lstat().st_mode
+    except FileNotFoundError:
+        return end
+    except OSError as error:  # a name that is too long
+        raise type(error)(error.errno, error.strerror, str(path)) from None
+    if stat.S_ISDIR(kind):
         raise IsADirectoryError(f"{path} is a folder; expected the name of a file")
+    if not stat.S_ISREG(kind):
+        raise OSError(f"{path} is a pipe, a device or a broken link; expected the name of a file")
+    return end
+
+
+def check_writable(path: str | Path) -> None:
+    """Raise an OSError unless a file can be written at `path`; this creates and removes an empty draft beside it.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     check_writable(f"{folder}/model.safetensors")
+    ...     list(Path(folder).iterdir())
+    []
+    """
+    end = destination(path)
+    try:
+        draft, lock = _new_draft(end)
+    except OSError as error:
+        raise type(error)(error.errno, error.strerror, str(path)) from None
+    _discard(draft, lock)
+
+
+def check_folder_writable(folder: str | Path) -> None:
+    """Raise an OSError unless files can be written into a folder, which may be one that does not exist yet.
+
+    >>> check_folder_writable("results/today")
+    """
+    folder = Path(folder).absolute()
+    for parent in (folder, *folder.parents):
+        if parent.is_dir():
+            check_writable(parent / "probe")
+            return
+        if parent.exists():
+            raise NotADirectoryError(f"{parent} is a file; expected a folder")
+
+
+def remove_abandoned(folder: Path) -> None:
+    """Remove the drafts in a folder whose processes are dead."""
+    if fcntl is None:
+        return
+    for draft in folder.glob(f"{PREFIX}*"):
+        with suppress(OSError):  # locked by a living process, or not ours to remove
+            descriptor = os.open(draft, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                draft.unlink(missing_ok=True)
+            finally:
+                os.close(descriptor)
+
+
+def _new_draft(end: Path) -> tuple[Path, int | None]:
+    """Create an empty draft; return its path and the descriptor that holds its lock."""
+    suffix = end.suffix if len(os.fsencode(end.suffix)) <= LONGEST_SUFFIX else ""
+    while True:
+        draft = end.with_name(f"{PREFIX}{uuid4().hex}{suffix}")
+        descriptor = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o666)
+        if fcntl is None:  # an open file could not be renamed
+            os.close(descriptor)
+            return draft, None
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        if draft.exists():  # it may have been removed as abandoned before it was locked
+            return draft, descriptor
+        os.close(descriptor)
+
+
+def _discard(draft: Path, lock: int | None) -> None:
+    """Remove a draft if it is still there, and release its lock."""
+    with suppress(OSError):
+        draft.unlink(missing_ok=True)
+    if lock is not None:
+        os.close(lock)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Put the new name on disk, where the system can."""
+    with suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

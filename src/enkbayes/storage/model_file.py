@@ -83,7 +83,7 @@ def read(path: str | Path, likelihood: type | None = None) -> Artefact:
     header, tensors = container.read(path, KIND)
     try:
         return decode(header, tensors, likelihood)
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
+    except (ArithmeticError, ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         raise ValueError(f"{path} cannot be loaded: {error}") from None
 
 

@@ -58,6 +58,9 @@ TYPES: dict[str, type] = {
 }
 
 
+LARGEST = 1e150  # of a number in an ensemble: products of two of them are finite
+
+
 def check_ensemble(ensemble: Any, parameters: int | None = None, linear: LinearLogits | None = None) -> None:
     """Raise a ValueError unless the arrays of an ensemble from a file fit each other, and the number of parameters."""
     complement = ensemble.complement
@@ -74,6 +77,9 @@ def check_ensemble(ensemble: Any, parameters: int | None = None, linear: LinearL
     P = mean.shape[0] if parameters is None else parameters
     if (mean.shape[0], basis.shape[0]) != (P, P) or points.shape[1] != basis.shape[1] or not points.shape[0] or not P:
         raise ValueError(f"{shapes}; expected ({P},), ({P}, r), (J, r) with J >= 1")
+    for name, x in arrays.items():
+        if float(np.max(np.abs(to_numpy(x)), initial=0.0)) > LARGEST:
+            raise ValueError(f"the tensor {name} has numbers above {LARGEST:g}; expected smaller ones")
     if len({x.dtype for x in arrays.values()}) > 1:
         found = ", ".join(str(x.dtype) for x in arrays.values())
         raise ValueError(f"dtypes {found}; expected the same for all")

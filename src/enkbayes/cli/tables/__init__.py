@@ -1,7 +1,7 @@
 """Tables: reading and writing files with columns, and the features that models compute from them."""
 
 from enkbayes.cli.tables.preprocessing import CategoryColumn, NumberColumn, Preprocessing
-from enkbayes.cli.tables.read import read, stream
+from enkbayes.cli.tables.read import not_a_file, read, stream
 from enkbayes.cli.tables.table import Table, check_classes, class_labels
 from enkbayes.cli.tables.write import check_output, table_writer
 
@@ -13,6 +13,7 @@ __all__ = [
     "check_classes",
     "check_output",
     "class_labels",
+    "not_a_file",
     "read",
     "stream",
     "table_writer",

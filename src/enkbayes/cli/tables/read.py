@@ -11,10 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from enkbayes.cli.tables.table import Table, listed
-from enkbayes.engine.row_files import npz_headers, open_parquet, parquet_numbers, read_npz
+from enkbayes.cli.tables.table import Table
+from enkbayes.engine.memory import check_fits
+from enkbayes.engine.row_files import check_names, npz_headers, open_parquet, parquet_numbers, read_npz
 
 CHUNK = 4096
+TEXT = 64  # bytes of a short text and of the reference to it
 
 
 def stream(path: str | Path, chunk: int = CHUNK) -> Iterator[Table]:
@@ -34,8 +36,7 @@ def stream(path: str | Path, chunk: int = CHUNK) -> Iterator[Table]:
     if path.suffix.lower() not in _READERS:
         raise ValueError(f"{path} ends in {path.suffix!r}; expected a .csv, .parquet or .npz file")
     if not path.is_file():
-        trouble = "is a folder" if path.is_dir() else "does not exist"
-        raise ValueError(f"{path} {trouble}; expected a .csv, .parquet or .npz file")
+        raise ValueError(f"{path} {not_a_file(path)}; expected a .csv, .parquet or .npz file")
     rows = 0
     for table in _READERS[path.suffix.lower()](path, chunk):
         rows += table.rows
@@ -56,8 +57,30 @@ def read(path: str | Path) -> Table:
     ...     list(read(path).columns)
     ['x0', 'x1', 'x2', 'y']
     """
-    parts = list(stream(path, chunk=65536))
+    parts: list[Table] = []
+    for part in stream(path, chunk=65536):
+        if not parts:
+            _check_memory(_bytes_of(part) / max(part.share, 1e-9), path)
+        parts.append(part)
     return Table({name: np.concatenate([part.columns[name] for part in parts]) for name in parts[0].columns})
+
+
+def not_a_file(path: Path) -> str:
+    """Return why a path is no file that can be read, in words that follow its name."""
+    if path.is_dir():
+        return "is a folder"
+    return "is a pipe or a device" if path.exists() else "does not exist"
+
+
+def _check_memory(needed: float, path: str | Path) -> None:
+    remedy = "of the rows fit; take a sample of them, or a larger machine"
+    check_fits(needed, f"the rows of {path}", lambda free: f"about {free / needed:.1%} {remedy}")
+
+
+def _bytes_of(table: Table) -> float:
+    """Return the memory of a table whose entries are numbers or text."""
+    cells = {name: 8 if values.dtype.kind == "f" else TEXT for name, values in table.columns.items()}
+    return float(table.rows * sum(cells.values()))
 
 
 def _csv(path: Path, chunk: int) -> Iterator[Table]:
@@ -85,14 +108,8 @@ def _header(row: list[str], path: Path) -> list[str]:
     if not any(name.strip() for name in row):
         raise ValueError(f"{path} is empty; expected a line of column names and at least one row of data")
     names = [name.strip() or f"column_{i + 1}" for i, name in enumerate(row)]
-    _check_names(names, path)
+    check_names(names, path)
     return names
-
-
-def _check_names(names: list[str], path: Path) -> None:
-    twice = [name for name in dict.fromkeys(names) if names.count(name) > 1]
-    if twice:
-        raise ValueError(f"{path} has several columns called {listed(twice)}; expected different names")
 
 
 def _check_width(block: list[list[str]], width: int, start: int, path: Path) -> None:
@@ -117,7 +134,7 @@ def _npz(path: Path, chunk: int) -> Iterator[Table]:
             raise ValueError(f"array {array!r} of {path} has shape {header.shape}; expected (n,) or (n, D)")
         stem = "x" if array in ("features", "X") else array
         names[array] = [array] if len(header.shape) == 1 else [f"{stem}{i}" for i in range(header.shape[1])]
-    _check_names([name for columns in names.values() for name in columns], path)
+    check_names([name for columns in names.values() for name in columns], path)
     size, start = max((header.shape[0] for header in headers.values()), default=0), 0
     for arrays in read_npz(path, list(headers), chunk):
         columns: dict[str, np.ndarray[Any, Any]] = {}

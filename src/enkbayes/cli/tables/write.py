@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from enkbayes.engine.row_files import require_parquet
-from enkbayes.storage.files import check_folder, replacing
+from enkbayes.storage.files import check_writable, replacing
 
 Columns = dict[str, np.ndarray[Any, Any]]
 Append = Callable[[Columns], None]
@@ -28,7 +28,7 @@ def check_output(path: str | Path) -> Path:
         raise ValueError(f"{path} ends in {path.suffix!r}; expected a name that ends in .csv or .parquet")
     if path.suffix.lower() == ".parquet":
         require_parquet()
-    check_folder(path)
+    check_writable(path)
     return path
 
 
