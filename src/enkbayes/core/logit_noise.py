@@ -50,17 +50,22 @@ def noisy_predictive(likelihood: Likelihood, mean_logits: Array, V: Array, noise
     return xp.mean(likelihood.mean(mean_logits[:, None, :] + xp.matmul(points, root.mT)), axis=1)
 
 
-def noisy_members(logits: Array, noise: Array, least: int = 1) -> Array:
+def noisy_members(logits: Array, noise: Array, least: int = 1, *, symmetric: bool = False, most: int = 16) -> Array:
     """Return logits (n, m J) or (n, m J, K) of J members, (n, J) or (n, J, K), each with m draws of the noise (n,);
     m is the smallest number that makes `least` members. Member j is among the columns j, j + J, j + 2 J ...
+
+    With `symmetric`, and up to `most` classes, the draws are invariant under cyclic permutations of the classes.
 
     >>> noisy_members(np.zeros((2, 10)), np.asarray([1.0, 4.0]), 50).std(axis=1).round(6).tolist()
     [1.0, 2.0]
     """
     xp, members = namespace(logits), logits.shape[1]
-    copies = max(1, math.ceil(least / members))
-    repeated = xp.concat([logits] * copies, axis=1)
-    points = like(_draws(copies * members, 1 if logits.ndim == 2 else logits.shape[2]), logits)
+    outputs = 1 if logits.ndim == 2 else logits.shape[2]
+    turns = outputs if symmetric and outputs <= most else 1
+    copies = max(1, math.ceil(least / (members * turns)))
+    repeated = xp.concat([logits] * (copies * turns), axis=1)
+    base = _draws(copies * members, outputs)
+    points = like(np.concatenate([np.roll(base, shift, axis=1) for shift in range(turns)]), logits)
     sd = xp.sqrt(noise)
     return repeated + (sd[:, None] * points[:, 0] if logits.ndim == 2 else sd[:, None, None] * points)
 

@@ -232,9 +232,9 @@ class Posterior:
 
         def average(rows: Array, ensemble: AffineEnsemble, noise: Array | None) -> Array:
             logits = self._particle_logits(rows, ensemble)
-            return self.likelihood.particle_predictive(
-                logits if noise is None else noisy_members(logits, noise, MEMBERS)
-            )
+            if noise is not None:
+                logits = noisy_members(logits, noise, MEMBERS, symmetric=True)
+            return self.likelihood.particle_predictive(logits)
 
         return self._by_chunk(features, average, axis=0, noise=noise)
 

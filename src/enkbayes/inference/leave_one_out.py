@@ -78,8 +78,12 @@ def cavity(
     return mean + (root @ (root.mT @ slope[:, :, None]))[:, :, 0], root
 
 
-def _predicted(problem: Problem, ensemble: AffineEnsemble | LowRankGaussian, rows: slice) -> Numbers:
-    """Return the probabilities (n, K) of a chunk of rows."""
+def leave_one_out_logits(
+    problem: Problem, ensemble: AffineEnsemble | LowRankGaussian, rows: Any = slice(None)
+) -> tuple[Numbers, Numbers]:
+    """Return the Gaussian logits of some rows, predicted without them: mean (n,) or (n, K), and a root (n, 1) or
+    (n, K, K) of their covariance.
+    """
     linear = problem.linear_logits("leave-one-out from one fit")
     likelihood, targets = problem.likelihood, problem.targets[rows]
     mu, V = linear.predictive_logits(problem.features[rows, :], ensemble)
@@ -89,4 +93,9 @@ def _predicted(problem: Problem, ensemble: AffineEnsemble | LowRankGaussian, row
         mu, V, slope, curvature = mu[:, None], V[:, None, :], slope[:, None], curvature[:, None, None]
     w = np.ones(len(mu)) if problem.weights is None else problem.weights[rows]
     mean, root = cavity(mu, V @ V.mT, w[:, None] * slope, w[:, None, None] * curvature)
-    return np.asarray(likelihood.predictive(mean[:, 0], root[:, 0, :]) if one else likelihood.predictive(mean, root))
+    return (mean[:, 0], root[:, 0, :]) if one else (mean, root)
+
+
+def _predicted(problem: Problem, ensemble: AffineEnsemble | LowRankGaussian, rows: slice) -> Numbers:
+    """Return the probabilities (n, K) of a chunk of rows."""
+    return np.asarray(problem.likelihood.predictive(*leave_one_out_logits(problem, ensemble, rows)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from dataclasses import replace
 from itertools import chain
 from typing import Any, Self
@@ -14,9 +15,13 @@ from torch import nn
 from enkbayes.core.gaussian import Gaussian
 from enkbayes.core.likelihoods import Bernoulli, Categorical
 from enkbayes.core.linear_logits import LinearLogits
-from enkbayes.core.posterior import Posterior
+from enkbayes.core.logit_noise import noisy_members, noisy_predictive, takes_noise
+from enkbayes.core.posterior import MEMBERS, Posterior
 from enkbayes.core.problem import Problem
 from enkbayes.inference import Calibration, calibrate, uncalibrated
+from enkbayes.inference.far_field import FarFieldChoice, informative_rows
+from enkbayes.inference.leave_one_out import leave_one_out_logits
+from enkbayes.nets.far_field import FarField, Leverages, Moments
 from enkbayes.nets.layers import (
     Layer,
     encoder,
@@ -53,8 +58,15 @@ class BayesianHead(PosteriorModule):
 
     map: LinearLogits
 
-    def __init__(self, body: nn.Module, posterior: Posterior, calibration: Calibration | None = None) -> None:
-        super().__init__(body, posterior)
+    def __init__(
+        self,
+        body: nn.Module,
+        posterior: Posterior,
+        calibration: Calibration | None = None,
+        far_field: FarField | None = None,
+        far_field_choice: FarFieldChoice | None = None,
+    ) -> None:
+        super().__init__(body, posterior, far_field, far_field_choice)
         self.calibration = calibration
 
     @classmethod
@@ -75,6 +87,7 @@ class BayesianHead(PosteriorModule):
         particles: int = 200,
         seed: int = 0,
         progress: bool = True,
+        far_field: bool = True,
     ) -> Self:
         """Read the training data once and return the network with a posterior for its last layer.
 
@@ -83,7 +96,9 @@ class BayesianHead(PosteriorModule):
         predicts, with half the parameters and an exact predictive integral.
 
         With `calibration`, the result is a posterior that predicts no worse than temperature scaling on that data; see
-        `enkbayes.inference.calibration`. With neither `calibration` nor a prior of your own, the prior is centred at
+        `enkbayes.inference.calibration`. The calibration data also choose far-field variance, noise in the logits that
+        grows with the distance from the training data, so that confidence tends to 1/K far away; see
+        `enkbayes.inference.far_field`. With neither `calibration` nor a prior of your own, the prior is centred at
         the trained weights and each training row has the weight 0.01. Predictions then change little, and the posterior
         cannot correct overfitting. `prior_precision=0.5`, or any other prior, is the paper's recipe: the prior N(0, 1 /
         prior_precision), with all training rows at full weight. It is overconfident when the features were trained on
@@ -122,6 +137,8 @@ class BayesianHead(PosteriorModule):
             mean and the spread of the prior. Samplers that must start from the prior do so.
         progress : bool
             Show progress bars.
+        far_field : bool
+            False for the plain posterior, without far-field variance. Without `calibration` there is none either.
         """
         precisions = (prior_precision, intercept_precision)
         own_prior = prior is not None or precisions != (None, None)
@@ -130,24 +147,34 @@ class BayesianHead(PosteriorModule):
         reader = Reader(inputs, labels, device_of(model))
         body = frozen_copy(model) if features is None else encoder(features, model)
         trained = Layer.of(linear_layer(model, layer)) if features is not None and layer is not None else None
-        pairs = map(reader, shown(loader, "Features", enabled=progress))
+        rows: Pairs = map(reader, shown(loader, "Features", enabled=progress))
         with torch.no_grad():
             if features is None:
-                body, trained, train = _without_last_layer(body, pairs, layer)
-            else:
-                train = _gather((_checked(call(body, x), trained), y) for x, y in pairs)
+                body, trained, rows = _without_last_layer(body, rows, layer)
+            moments = Moments(body) if far_field and calibration is not None else None
+            train = _gather((_checked(_features(body, x, trained, moments), trained), y) for x, y in rows)
         settings: dict[str, Any] = {"particles": particles, "seed": seed, "progress": progress}
         if calibration is not None:
             pairs = map(reader, shown(calibration, "Calibration", enabled=progress))
             with torch.no_grad():
-                held_out = _gather((call(body, x).reshape(-1, train[0].shape[1]), y) for x, y in pairs)
-            return cls(body, *_calibrated(train, held_out, trained, sampler, settings))
-        problem, report, theta = _problem(*train, trained, precisions, prior), None, None
+                leverage = None if moments is None or not moments.places else Leverages(moments)
+                held_out = _gather((_features(body, x, trained, leverage), y) for x, y in pairs)
+            posterior, report, chosen = _calibrated(train, held_out, trained, sampler, settings)
+            found = choice = None
+            if leverage is not None and takes_noise(posterior.likelihood):
+                some = informative_rows(chosen.size, chosen.likelihood.outputs)
+                logits = leave_one_out_logits(chosen, posterior.ensemble, some)
+                found, choice = leverage.choose(posterior.likelihood, logits, chosen.targets, some, train[0])
+                posterior = posterior.tempered(choice.scale)
+                report = replace(report, scale=report.scale * choice.scale)
+            single = replace(posterior, ensemble=posterior.ensemble.to(train[0]))
+            return cls(body, single, report, found, choice)
+        problem, guess, theta = _problem(*train, trained, precisions, prior), None, None
         if trained is not None and not own_prior:
-            problem, report = uncalibrated(problem, trained.theta)
+            problem, guess = uncalibrated(problem, trained.theta)
         elif trained is not None and not isinstance(sampler, FROM_PRIOR):
             theta = _around(trained.theta, problem, particles, seed)
-        return cls(body, run(problem, sampler, theta=theta, **settings), report)
+        return cls(body, run(problem, sampler, theta=theta, **settings), guess)
 
     @classmethod
     def empty(cls, model: nn.Module, layer: str | None = None) -> Self:
@@ -184,10 +211,16 @@ class BayesianHead(PosteriorModule):
 
     def forward(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         """Return class probabilities (n, K), averaged over the posterior."""
-        ensemble, features = self._ensemble(), self.features(*args, **kwargs)
-        if self.averages_gaussian:
-            return self.likelihood.predictive(*self.map.predictive_logits(features, ensemble))
-        return self.likelihood.mean(self.map.particle_logits(features, ensemble.theta)).mean(dim=1)
+        ensemble, (features, noise) = self._ensemble(), self._with_noise(*args, **kwargs)
+        if not self.averages_gaussian:
+            logits = self.map.particle_logits(features, ensemble.theta)
+            if noise is not None:
+                logits = noisy_members(logits, noise, MEMBERS, symmetric=True)
+            return self.likelihood.mean(logits).mean(dim=1)
+        mean_logits, V = self.map.predictive_logits(features, ensemble)
+        if noise is None:
+            return self.likelihood.predictive(mean_logits, V)
+        return noisy_predictive(self.likelihood, mean_logits, V, noise.to(V.dtype))
 
     _posterior_inputs = features
 
@@ -197,14 +230,21 @@ Data = tuple[torch.Tensor, Labels]
 """Features (N, D) and labels (N,)."""
 
 
-def _without_last_layer(model: nn.Module, pairs: Pairs, name: str | None) -> tuple[nn.Module, Layer, Data]:
-    """Return the model without its last layer, which is found on the first batch, that layer, and the data."""
+def _without_last_layer(model: nn.Module, pairs: Pairs, name: str | None) -> tuple[nn.Module, Layer, Pairs]:
+    """Return the model without its last layer, which is found on the first batch, that layer, and all batches."""
     pairs = iter(pairs)
     first = next(pairs, None)
     if first is None:
         raise ValueError("the loader yields no batches; expected at least one")
     body, layer = split_last_layer(model, first[0], name)
-    return body, layer, _gather((call(body, x).reshape(-1, layer.features), y) for x, y in chain([first], pairs))
+    return body, layer, chain([first], pairs)
+
+
+def _features(body: nn.Module, x: Any, layer: Layer | None, watch: Moments | Leverages | None) -> Any:
+    """Return the inputs (n, D) of the last layer, while the outputs of the other layers are watched."""
+    with nullcontext() if watch is None else watch.watching():
+        found = call(body, x)
+    return found.reshape(-1, layer.features) if layer is not None and isinstance(found, torch.Tensor) else found
 
 
 def _gather(pairs: Pairs) -> Data:
@@ -228,15 +268,17 @@ def _checked(found: Any, layer: Layer | None) -> torch.Tensor:
 
 def _calibrated(
     train: Data, held_out: Data, layer: Layer | None, sampler: Sampler | None, settings: dict[str, Any]
-) -> tuple[Posterior, Calibration]:
-    """Return the posterior that held-out data determine, and the report; computed in double precision on the CPU."""
+) -> tuple[Posterior, Calibration, Problem]:
+    """Return the posterior that held-out data determine, the report, and its problem; computed in double precision on
+    the CPU.
+    """
     classes = np.unique(np.concatenate([train[1], held_out[1]])) if layer is None else np.arange(layer.classes)
     intercept = 1.0 if layer is None or layer.bias is not None else None
     problem, held = (Problem.create(x, y, intercept=intercept, classes=classes) for x, y in (train, held_out))
     theta = map_estimate(problem).theta if layer is None else layer.theta
     chosen, report = calibrate(held, theta, problem, seed=settings["seed"])
     posterior = run(chosen, sampler, **settings)
-    return replace(posterior, ensemble=posterior.ensemble.to(train[0])), report
+    return posterior, report, chosen
 
 
 def _problem(

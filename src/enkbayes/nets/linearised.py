@@ -21,6 +21,7 @@ import numpy as np
 import torch
 
 from enkbayes.core.gaussian import Gaussian
+from enkbayes.core.likelihoods import Likelihood
 from enkbayes.core.posterior import Posterior
 from enkbayes.core.problem import Problem
 from enkbayes.engine.arrays import to_numpy
@@ -103,6 +104,22 @@ def choose(linear: Linearised, particles: int, seed: int, *, folds: int = 5) -> 
     return replace(calibration, message=f"{calibration.message}, where the network is linearised")
 
 
+def held_out_logits(
+    linear: Linearised, calibration: Calibration, particles: int, seed: int, *, folds: int = 5
+) -> tuple[Vector, Vector]:
+    """Return mean (n,) or (n, K) and a root (n, J) or (n, K, J) of the covariance of the logits of every row, predicted
+    from the rows of the other folds by the chosen candidate.
+    """
+    mean = np.zeros(tuple(linear.trained.shape))
+    root = np.zeros((*mean.shape, 1 if calibration.chosen == TEMPERATURE else particles))
+    for rows in _folds(linear.labels, folds, seed):
+        fold = _Fold.of(linear, rows)
+        logits = to_numpy(calibration.scale * fold.new.logits(fold.theta(calibration.chosen, particles, seed)[0]))
+        mean[rows] = logits.mean(axis=1)
+        root[rows] = np.moveaxis(logits - logits.mean(axis=1, keepdims=True), 1, -1) / np.sqrt(logits.shape[1])
+    return mean, root
+
+
 def _folds(labels: Vector, count: int, seed: int) -> list[Vector]:
     """Return the rows of each fold; every class has the same share in all folds, however rare it is."""
     order = np.random.default_rng((seed, 5)).permutation(len(labels))
@@ -126,15 +143,19 @@ class _Fold:
         """The inverse temperature of the other rows."""
         return self.others.scale()
 
+    def theta(self, candidate: Candidate, particles: int, seed: int) -> tuple[torch.Tensor, Likelihood]:
+        """Return particles (J, r) of the posterior of the other rows, and its likelihood."""
+        others = self.others
+        if candidate == TEMPERATURE:
+            nothing = others.slopes.new_zeros(1, others.slopes.shape[-1])
+            return nothing, others.problem(self.scale, NARROW).likelihood
+        posterior = others.fit(self.scale, others.variance(candidate.spread), particles, seed)
+        return posterior.theta, posterior.likelihood
+
     def losses(self, candidate: Candidate, particles: int, seed: int) -> Vector:
         """Return the log loss (n,) of the rows of this fold, predicted by the posterior of the others."""
-        others, new = self.others, self.new
-        if candidate == TEMPERATURE:
-            theta = others.slopes.new_zeros(1, others.slopes.shape[-1])
-            likelihood = others.problem(self.scale, NARROW).likelihood
-        else:
-            posterior = others.fit(self.scale, others.variance(candidate.spread), particles, seed)
-            theta, likelihood = posterior.theta, posterior.likelihood
+        new = self.new
+        theta, likelihood = self.theta(candidate, particles, seed)
         proba = to_numpy(likelihood.mean(self.scale * new.logits(theta)).mean(dim=1))
         own = proba[np.arange(len(new.labels)), new.labels.astype(int)]
         return np.asarray(-np.log(np.maximum(own, np.finfo(own.dtype).tiny)))

@@ -12,11 +12,14 @@ import torch
 from torch import nn
 
 from enkbayes.core.gaussian import Gaussian, standard_points
-from enkbayes.core.posterior import Posterior
+from enkbayes.core.logit_noise import noisy_members
+from enkbayes.core.posterior import MEMBERS, Posterior
 from enkbayes.core.problem import Problem
 from enkbayes.inference import Calibration
+from enkbayes.inference.far_field import FarFieldChoice, informative_rows
+from enkbayes.nets.far_field import FarField, Leverages, Moments, watched
 from enkbayes.nets.layers import frozen_copy
-from enkbayes.nets.linearised import Linearised, choose
+from enkbayes.nets.linearised import Linearised, choose, held_out_logits
 from enkbayes.nets.loaders import Place, Reader, Rows, device_of, sample_rows, shown
 from enkbayes.nets.posterior_module import PosteriorModule
 from enkbayes.nets.replay import replayed
@@ -57,8 +60,15 @@ class BayesianNetwork(PosteriorModule):
     directions: torch.Tensor
     scale: torch.Tensor
 
-    def __init__(self, space: Subspace, posterior: Posterior, calibration: Calibration | None = None) -> None:
-        super().__init__(space.network.model, posterior)
+    def __init__(
+        self,
+        space: Subspace,
+        posterior: Posterior,
+        calibration: Calibration | None = None,
+        far_field: FarField | None = None,
+        far_field_choice: FarFieldChoice | None = None,
+    ) -> None:
+        super().__init__(space.network.model, posterior, far_field, far_field_choice)
         self.register_buffer("centre", space.centre)
         self.register_buffer("directions", space.directions)
         self.register_buffer("scale", torch.as_tensor(space.scale, dtype=space.centre.dtype))
@@ -86,6 +96,7 @@ class BayesianNetwork(PosteriorModule):
         particles: int | None = None,
         seed: int = 0,
         progress: bool = True,
+        far_field: bool = True,
     ) -> Self:
         """Read the training data once and return the network with a posterior over some or all of its weights.
 
@@ -141,6 +152,8 @@ class BayesianNetwork(PosteriorModule):
             As in `enkbayes.samplers.run`; also the seed of the random sample of rows.
         progress : bool
             Show progress bars.
+        far_field : bool
+            False for the plain posterior, without far-field variance. Without `calibration` there is none either.
         """
         _check(prior_precision, rank, rows, calibrated=calibration is not None)
         body = frozen_copy(model)
@@ -160,16 +173,26 @@ class BayesianNetwork(PosteriorModule):
             precision = (1.0 if prior_precision is None else prior_precision) / data.weight
             directions, eigenvalues = informed_directions(quick, centre, data.batches, precision, rank, seed)
             space = Subspace(quick, centre, directions / data.weight**0.5, vectorise=at_once)
-            theta, report = _laplace(eigenvalues, members, seed), None
+            theta, report, found, choice = _laplace(eigenvalues, members, seed), None, None, None
             if calibration is not None:
+                moments = Moments(body)
+                if far_field:
+                    watched(body, data.batches, moments)
                 data, quick = read(calibration, "Calibration")
                 data = replace(data, weight=1.0)  # the sampled rows do not represent the others
-                space, theta, report = _calibrated(replace(space, network=quick), data, members, seed)
+                space, theta, report, linear = _calibrated(replace(space, network=quick), data, members, seed)
+                if moments.places:
+                    leverages = Leverages(moments)
+                    watched(body, data.batches, leverages)
+                    found, choice = _far_field(linear, report, leverages, members, seed, centre)
+                    report = replace(report, scale=report.scale * choice.scale)
             problem = _problem(space, data, jacobian=at_once if jacobian is None else jacobian)
             start = None if isinstance(sampler, FROM_PRIOR) else theta
             settings: dict[str, Any] = {"particles": members, "seed": seed, "progress": progress}
             posterior = run(problem, sampler or DEFAULT_SAMPLER, theta=start, **settings)
-        return cls(replace(space, network=network), posterior, report)
+        if choice is not None:
+            space = space.scaled(choice.scale)
+        return cls(replace(space, network=network), posterior, report, found, choice)
 
     def weights(self) -> dict[str, torch.Tensor]:
         """Return the weights of every particle by name, (J, *shape), as `torch.func.functional_call` takes them."""
@@ -177,11 +200,18 @@ class BayesianNetwork(PosteriorModule):
 
     def forward(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         """Return class probabilities (n, K), averaged over the particles."""
-        logits = self._posterior_inputs(*args, **kwargs)(self._ensemble().theta)
+        inputs, noise = self._with_noise(*args, **kwargs)
+        logits = inputs(self._ensemble().theta)
+        if noise is not None:
+            logits = noisy_members(logits, noise, MEMBERS, symmetric=True)
         return self.likelihood.mean(logits).mean(dim=1)
 
     def _posterior_inputs(self, *args: Any, **kwargs: Any) -> Callable[[torch.Tensor], torch.Tensor]:
         return partial(self._space().logits, inputs=(args, kwargs))
+
+    def _recorded_inputs(self, *args: Any, **kwargs: Any) -> Callable[[torch.Tensor], torch.Tensor]:
+        self.body(*args, **kwargs)  # with the trained weights
+        return self._posterior_inputs(*args, **kwargs)
 
     def _space(self) -> Subspace:
         network = Network(self.body, self._weights, self._output)
@@ -192,9 +222,11 @@ class BayesianNetwork(PosteriorModule):
         super()._load_from_state_dict(state_dict, prefix, *args)
 
 
-def _calibrated(space: Subspace, data: Rows, particles: int, seed: int) -> tuple[Subspace, torch.Tensor, Calibration]:
+def _calibrated(
+    space: Subspace, data: Rows, particles: int, seed: int
+) -> tuple[Subspace, torch.Tensor, Calibration, Linearised]:
     """Return the subspace with the temperature and the prior width that held-out rows choose, scaled so that its prior
-    is N(0, I), particles (J, r) of the posterior of the linearised network, and the report.
+    is N(0, I), particles (J, r) of the posterior of the linearised network, the report, and the linearised network.
     """
     start, along = space.directions.new_zeros(1, space.rank), torch.eye(space.rank).to(space.directions)
     trained = torch.cat([space.logits(start, inputs)[:, 0] for inputs in data.batches])
@@ -204,7 +236,17 @@ def _calibrated(space: Subspace, data: Rows, particles: int, seed: int) -> tuple
     width = linear.variance(report.chosen.spread) ** 0.5
     posterior = linear.fit(report.scale, width**2, particles, seed)
     scaled = replace(space, directions=space.directions * width, scale=report.scale)
-    return scaled, (posterior.theta / width).to(space.directions), report
+    return scaled, (posterior.theta / width).to(space.directions), report, linear
+
+
+def _far_field(
+    linear: Linearised, report: Calibration, leverages: Leverages, particles: int, seed: int, reference: torch.Tensor
+) -> tuple[FarField, FarFieldChoice]:
+    """Return the far-field variance that held-out rows choose, where the network is linearised."""
+    rows = informative_rows(len(linear.labels), linear.outputs if linear.trained.ndim == 2 else None)
+    mean, root = held_out_logits(linear, report, max(particles, 2 * linear.slopes.shape[-1] + 4), seed)
+    likelihood = linear.problem(1.0, 1.0).likelihood
+    return leverages.choose(likelihood, (mean[rows], root[rows]), linear.labels, rows, reference)
 
 
 def _problem(space: Subspace, data: Rows, *, jacobian: bool) -> Problem:

@@ -13,6 +13,8 @@ from enkbayes.core.ensemble import AffineEnsemble
 from enkbayes.core.likelihoods import Likelihood
 from enkbayes.core.low_rank import Complement, Frame
 from enkbayes.core.posterior import Info, Posterior, Uncertainty
+from enkbayes.inference.far_field import FarFieldChoice
+from enkbayes.nets.far_field import FarField
 
 BUFFERS = ("mean", "basis", "points")
 COMPLEMENT = ("left", "right", "variance", "tightening", "seed")
@@ -23,7 +25,8 @@ UNKNOWN = Info(
 
 class PosteriorModule(nn.Module):  # type: ignore[misc]
     """A network with a posterior in the buffers mean, basis and points. Further buffers hold the distribution outside
-    the basis; they are empty if there is none. All of them follow `.to()` and `state_dict`.
+    the basis, and those of `far_field` the noise in the logits; they are empty if there is none. All of them follow
+    `.to()` and `state_dict`.
     """
 
     mean: torch.Tensor
@@ -34,9 +37,17 @@ class PosteriorModule(nn.Module):  # type: ignore[misc]
     complement_seed: torch.Tensor
     _posterior_inputs: Callable[..., Any]  # inputs of the network -> argument of the posterior's predictions
 
-    def __init__(self, body: nn.Module, posterior: Posterior) -> None:
+    def __init__(
+        self,
+        body: nn.Module,
+        posterior: Posterior,
+        far_field: FarField | None = None,
+        far_field_choice: FarFieldChoice | None = None,
+    ) -> None:
         super().__init__()
         self.body = body
+        self.far_field = FarField.none(posterior.ensemble.mean) if far_field is None else far_field
+        self.far_field_choice = far_field_choice
         for name in BUFFERS:
             values = getattr(posterior.ensemble, name).detach()
             self.register_buffer(name, values.clone(memory_format=torch.contiguous_format))
@@ -63,12 +74,33 @@ class PosteriorModule(nn.Module):  # type: ignore[misc]
     def sample_proba(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         """Return the probabilities (J, n, K) that the particles predict for a batch of inputs."""
         with torch.no_grad():
-            return self.posterior.sample_proba(self._posterior_inputs(*args, **kwargs))
+            inputs, noise = self._with_noise(*args, **kwargs)
+            return self.posterior.sample_proba(inputs, noise=noise)
 
     def predict_uncertainty(self, *args: Any, **kwargs: Any) -> Uncertainty:
-        """Return total, aleatoric and epistemic uncertainty in nats and the confidence, (n,) each."""
+        """Return total, aleatoric and epistemic uncertainty in nats and the confidence, (n,) each; `far_field` is the
+        part of the epistemic uncertainty that comes from the distance to the training data.
+        """
         with torch.no_grad():
-            return self.posterior.predict_uncertainty(self._posterior_inputs(*args, **kwargs))
+            inputs, noise = self._with_noise(*args, **kwargs)
+            return self.posterior.predict_uncertainty(inputs, noise=noise)
+
+    def noise(self, *args: Any, **kwargs: Any) -> torch.Tensor | None:
+        """Return the far-field variance (n,) of the logits for a batch of inputs; None if there is none."""
+        with torch.no_grad():
+            return self._with_noise(*args, **kwargs)[1]
+
+    def _with_noise(self, *args: Any, **kwargs: Any) -> tuple[Any, torch.Tensor | None]:
+        """Return the argument of the posterior's predictions, and the variance (n,) of the noise or None."""
+        if not self.far_field.active:
+            return self._posterior_inputs(*args, **kwargs), None
+        with self.far_field.recording(self.body) as outputs:
+            inputs = self._recorded_inputs(*args, **kwargs)
+        return inputs, self.far_field.noise(outputs)
+
+    def _recorded_inputs(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the argument of the posterior's predictions, and run the body on the way."""
+        return self._posterior_inputs(*args, **kwargs)
 
     def train(self, mode: bool = True) -> Self:
         """Set the flag of this module; the body stays in eval mode, because nothing in it is trained."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -115,6 +115,10 @@ class Subspace:
     def rank(self) -> int:
         """The number of directions."""
         return int(self.directions.shape[1])
+
+    def scaled(self, factor: float) -> Subspace:
+        """Return the subspace with all logits multiplied by a number."""
+        return replace(self, scale=self.scale * factor)
 
     def weights(self, theta: torch.Tensor) -> torch.Tensor:
         """Return the weights (J, P) of particles u (J, r)."""

@@ -1,0 +1,198 @@
+"""Far-field variance of a network: the outputs of its layers, and the buffers that turn them into noise in the logits.
+
+The mathematics is in `enkbayes.inference.far_field`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, Self
+
+import torch
+from torch import nn
+
+from enkbayes.core.likelihoods import Likelihood
+from enkbayes.engine.arrays import to_numpy
+from enkbayes.inference.far_field import Extent, FarFieldChoice, choose, with_constant
+from enkbayes.nets.layers import Tap
+from enkbayes.nets.loaders import Arguments
+
+LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
+WIDEST = 512  # numbers of a layer that are used at most, evenly spaced: factors take the square of it in memory
+
+
+class FarField(nn.Module):  # type: ignore[misc]
+    """The variance (n,) of noise in the logits of a network, from the outputs of the layers of its body.
+
+    Create one with `fit`. Without layers there is no noise.
+    """
+
+    layers: torch.Tensor
+    scale: torch.Tensor
+    strength: torch.Tensor
+    reach: torch.Tensor
+
+    def __init__(self, reference: torch.Tensor) -> None:
+        super().__init__()
+        self.register_buffer("layers", torch.zeros(0, dtype=torch.int64, device=reference.device))
+        self.register_buffer("scale", reference.new_zeros(4))
+        for name in ("strength", "reach"):
+            self.register_buffer(name, reference.new_zeros(()))
+        self.places: tuple[int, ...] = ()  # plain numbers, for `torch.export`
+
+    @property
+    def active(self) -> bool:
+        """Whether there is any noise."""
+        return len(self.places) > 0
+
+    @classmethod
+    def none(cls, reference: torch.Tensor) -> Self:
+        """Return the far-field variance that is zero everywhere."""
+        return cls(reference.new_zeros(0, dtype=torch.promote_types(reference.dtype, torch.float32)))
+
+    @classmethod
+    def of(cls, extent: Extent, places: tuple[int, ...], choice: FarFieldChoice, reference: torch.Tensor) -> Self:
+        """Return the chosen far-field variance, by the layers at some places of the body."""
+        found = cls.none(reference)
+        if choice.reach == 0:
+            return found
+        found.layers, found.places = torch.as_tensor(places, device=reference.device), places
+        found.scale = extent.scale.to(found.strength)
+        found.strength, found.reach = (torch.as_tensor(x).to(found.reach) for x in (choice.strength, choice.reach))
+        for i, factor in enumerate(extent.factors):
+            found.register_buffer(f"factor_{i}", factor.to(found.strength))
+        return found
+
+    @property
+    def extent(self) -> Extent:
+        """How far inputs lie outside the training data."""
+        factors = tuple(getattr(self, f"factor_{i}") for i in range(len(self.places)))
+        return Extent(factors, self.scale)
+
+    @contextmanager
+    def recording(self, body: nn.Module) -> Iterator[dict[int, torch.Tensor]]:
+        """Record the outputs of the layers while the body runs."""
+        with recorded_outputs(body, self.places) as outputs:
+            yield outputs
+
+    def noise(self, outputs: dict[int, torch.Tensor]) -> torch.Tensor:
+        """Return the variance (n,) for recorded outputs."""
+        extent = self.extent
+        score = extent.score([outputs[place] for place in self.places])
+        return extent.variance(score, self.strength, self.reach)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        """Take the layers from the state; older states have none."""
+        layers = state_dict.setdefault(prefix + "layers", self.layers.new_zeros(0))
+        for i in range(len(self.places)):
+            delattr(self, f"factor_{i}")
+        self.layers, self.places = self.layers.new_empty(layers.shape), tuple(layers.tolist())
+        for name in ("scale", "strength", "reach"):
+            state_dict.setdefault(prefix + name, getattr(self, name).new_zeros(getattr(self, name).shape))
+        for i in range(len(self.places)):
+            stored = state_dict.get(f"{prefix}factor_{i}")
+            shape = (0, 0) if stored is None else stored.shape
+            self.register_buffer(f"factor_{i}", self.strength.new_empty(shape))
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
+
+class Moments:
+    """Second moments of the outputs of a body's layers, added up batch by batch."""
+
+    def __init__(self, body: nn.Module) -> None:
+        self.body, self.count = body, 0
+        self.sums: dict[int, torch.Tensor] = {}
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Add the rows on which the body runs."""
+        with recorded_outputs(self.body, range(len(layers_of(self.body)))) as outputs:
+            yield
+        for place, h in outputs.items():
+            whole = with_constant(h.double())
+            self.sums[place] = self.sums.get(place, 0.0) + whole.T @ whole
+            self.count += len(h) if place == next(iter(outputs)) else 0
+
+    @property
+    def places(self) -> tuple[int, ...]:
+        """The layers that the body calls."""
+        return tuple(sorted(self.sums))
+
+    def extent(self) -> Extent:
+        """Return the extent, not calibrated yet."""
+        return Extent.of_moments([self.sums[place] / self.count for place in self.places])
+
+
+class Leverages:
+    """Mean log leverages of held-out rows, collected batch by batch."""
+
+    def __init__(self, moments: Moments) -> None:
+        self.body, self.places, self.extent = moments.body, moments.places, moments.extent()
+        self.found: list[torch.Tensor] = []
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Collect the rows on which the body runs."""
+        with recorded_outputs(self.body, self.places) as outputs:
+            yield
+        self.found.append(self.extent.leverage([outputs[place].double() for place in self.places]))
+
+    def choose(
+        self, likelihood: Likelihood, logits: tuple[Any, Any], labels: Any, rows: Any, reference: torch.Tensor
+    ) -> tuple[FarField, FarFieldChoice]:
+        """Return the far-field variance that some of these rows choose, from their logits (mean and root), predicted
+        without them, and the labels of all rows, and how it was chosen.
+        """
+        leverage = torch.cat(self.found)
+        extent = self.extent.calibrated((), leverage=leverage)
+        score = to_numpy((leverage - extent.scale[0]) / extent.scale[1])[rows]
+        mean, root = logits
+        choice = choose(likelihood, to_numpy(mean), to_numpy(root), to_numpy(labels)[rows], score)
+        return FarField.of(extent, self.places, choice, reference), choice
+
+
+def watched(body: nn.Module, batches: Iterable[Arguments], watch: Moments | Leverages) -> None:
+    """Run a body on batches of arguments while it is watched."""
+    for args, kwargs in batches:
+        with watch.watching():
+            body(*args, **kwargs)
+
+
+def layers_of(body: nn.Module) -> list[nn.Module]:
+    """Return the layers of a body whose outputs can be recorded, in the order of `named_modules`; the body itself,
+    whose outputs are the features, if it has none.
+    """
+    return [module for module in body.modules() if isinstance(module, LAYERS)] or [body]
+
+
+@contextmanager
+def recorded_outputs(body: nn.Module, places: Iterable[int]) -> Iterator[dict[int, torch.Tensor]]:
+    """Record the outputs (n, d) of some layers of the body, by place, while it runs. Outputs with positions, as of
+    convolutions, give the mean and the root mean square over the positions.
+    """
+    outputs: dict[int, torch.Tensor] = {}
+
+    def hook_of(place: int) -> Any:
+        def hook(module: nn.Module, _: Any, output: Any) -> None:
+            if isinstance(output, torch.Tensor) and place not in outputs:
+                outputs[place] = summary(output.detach(), channels_last=isinstance(module, nn.Linear | Tap))
+
+        return hook
+
+    layers = layers_of(body)
+    handles = [layers[place].register_forward_hook(hook_of(place)) for place in places]
+    try:
+        yield outputs
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def summary(h: torch.Tensor, *, channels_last: bool) -> torch.Tensor:
+    """Return (n, d) of outputs (n, d), and (n, 2 d) of outputs (n, ..., d) or (n, d, ...); at most WIDEST columns."""
+    h = h.to(torch.promote_types(h.dtype, torch.float32))
+    if h.ndim > 2:
+        h = h.flatten(1, -2) if channels_last else h.flatten(2).mT
+        h = torch.cat([h.mean(dim=1), h.square().mean(dim=1).sqrt()], dim=1)
+    return h[:, :: -(-h.shape[1] // WIDEST)]

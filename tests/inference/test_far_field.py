@@ -1,0 +1,71 @@
+"""Held-out rows choose far-field variance that costs little, and more of it the more they support it."""
+
+import numpy as np
+import pytest
+
+import enkbayes as eb
+from enkbayes.inference.far_field import Extent, choose, rise, second_moment
+
+
+def held_out(size, blind, classes=2, seed=0):
+    """Logits, labels and scores; where the score is high, a share `blind` of the labels is drawn at random."""
+    rng = np.random.default_rng(seed)
+    score = rng.standard_normal(size)
+    z = 3 * rng.standard_normal((size, classes))
+    labels = (z + rng.gumbel(size=z.shape)).argmax(axis=1)
+    guess = (score > 1) & (rng.uniform(size=size) < blind)
+    labels = np.where(guess, rng.integers(0, classes, size), labels)
+    return (z[:, 1] - z[:, 0] if classes == 2 else z), labels, score
+
+
+@pytest.mark.parametrize("classes", [2, 4])
+def test_more_is_chosen_where_unusual_rows_are_predicted_badly(classes):
+    likelihood = eb.Bernoulli() if classes == 2 else eb.Categorical(classes)
+    strengths = []
+    for blind in (0.0, 0.9):
+        z, labels, score = held_out(600, blind, classes)
+        choice = choose(likelihood, z, np.zeros((*z.shape, 1)), labels, score)
+        assert choice.cost <= min(choice.error, 0.005)
+        assert choice.reach > 0
+        strengths.append(choice.strength)
+    assert strengths[1] > 3 * strengths[0]
+
+
+def test_few_rows_accept_less_than_many_and_too_few_nothing():
+    found = []
+    for size in (10, 40, 4000):
+        z, labels, score = held_out(size, 0.0)
+        found.append(choose(eb.Bernoulli(), z, np.zeros((size, 1)), labels, score))
+    assert [found[0].strength, found[0].reach] == [0, 0]
+    assert found[1].reach > 0
+    assert found[2].strength > 0
+
+
+def test_weights_count_rows():
+    z, labels, score = held_out(300, 0.9)
+    root, twice = np.zeros((300, 1)), np.r_[np.arange(300), np.arange(100)]
+    weights = np.where(np.arange(300) < 100, 2.0, 1.0)
+    weighted = choose(eb.Bernoulli(), z, root, labels, score, weights=weights)
+    repeated = choose(eb.Bernoulli(), z[twice], root[twice], labels[twice], score[twice])
+    np.testing.assert_allclose([weighted.strength, weighted.cost], [repeated.strength, repeated.cost], atol=1e-4)
+
+
+def test_variance_is_zero_within_the_range_without_strength_and_rises_on_both_sides():
+    rows = np.random.default_rng(0).standard_normal((400, 3))
+    extent = Extent.of_moments([second_moment(rows)]).calibrated([rows])
+    score = extent.score([rows])
+    assert np.all(extent.variance(score, 0.0, 5.0) == 0)
+    np.testing.assert_allclose([score.mean(), score.std()], [0, 1], atol=1e-9)
+    low, high = float(extent.scale[2]), float(extent.scale[3])
+    found = extent.variance(np.asarray([low - 2, low, 0.0, high, high + 2]), 0.0, 5.0)
+    assert found[0] == pytest.approx(found[4])
+    assert found[4] == pytest.approx(5 * (np.exp(2) - 1))
+    assert rise(np.asarray([1e6]))[0] < np.finfo(np.float32).max
+
+
+def test_leverage_is_invariant_under_a_map_that_the_ridge_does_not_see():
+    rng = np.random.default_rng(0)
+    rows, turn = rng.standard_normal((400, 3)), np.linalg.qr(rng.standard_normal((3, 3)))[0]
+    first = Extent.of_moments([second_moment(rows)]).leverage([10 * rows])
+    second = Extent.of_moments([second_moment(rows @ turn)]).leverage([10 * rows @ turn])
+    np.testing.assert_allclose(first, second)
