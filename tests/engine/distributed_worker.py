@@ -21,6 +21,7 @@ SAMPLERS = {
     "paper": eb.TrotterSampler(ds=0.1, max_steps=50),
     "homotopy": eb.Homotopy(steps=5),
     "empty": eb.Equilibrium(),
+    "empty structured": eb.MeanField(rank=3, tol=1e-3),
     "torch": eb.Equilibrium(),
     "few": eb.Equilibrium(),
 }
@@ -45,9 +46,9 @@ def fit(case, create, rows=slice(None)):
 
 
 def rows(case, number, count):
-    """Return the rows of a process: uneven, and none at all for the last one in the case "empty"."""
+    """Return the rows of a process: uneven, and none at all for the last one in the cases "empty"."""
     cuts = {2: [0, 37, 200], 3: [0, 37, 150, 200]}[count]
-    if case == "empty":
+    if case.startswith("empty"):
         cuts = [0, *([200] * count)] if count == 2 else [0, 110, 200, 200]
     return slice(cuts[number], cuts[number + 1])
 

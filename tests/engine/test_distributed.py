@@ -16,7 +16,7 @@ from enkbayes.engine import connect
 
 WORKER = Path(worker.__file__)
 PAIRS = list(worker.SAMPLERS)
-TRIPLES = ["binary", "softmax", "empty"]
+TRIPLES = ["binary", "softmax", "empty", "empty structured"]
 
 
 def start(folder, count, *cases):
@@ -82,7 +82,7 @@ def test_shards_need_linear_logits_and_have_no_batches(monkeypatch):
     assert sharded.size == 400
     with pytest.raises(ValueError, match="each process holds a shard"):
         np.asarray(sharded.features)
-    with pytest.raises(ValueError, match="mini-batches are drawn from all rows"):
+    with pytest.raises(ValueError, match="mini-batches need all rows at once"):
         sharded.subset(np.arange(3))
     nonlinear = eb.Problem.nonlinear(lambda theta: features @ theta.T, labels, eb.Gaussian.isotropic(6))
     with pytest.raises(ValueError, match="a problem of several processes needs linear logits"):

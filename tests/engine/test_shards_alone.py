@@ -1,12 +1,16 @@
 """Programs for several processes run unchanged in one: there, a shard is all there is."""
 
+from dataclasses import dataclass, replace
+
 import numpy as np
 import pytest
 
 import enkbayes as eb
+from enkbayes.core.expectations import Expectation
 from enkbayes.engine import processes
 from enkbayes.engine.sharded_rows import ShardedRows, leads, most_advanced
 from enkbayes.inference.polishing import polish
+from enkbayes.solvers.low_rank_sums import sums_over_rows
 
 rng = np.random.default_rng(3)
 X = rng.standard_normal((90, 3))
@@ -99,3 +103,75 @@ def test_bad_input_is_raised_with_the_number_of_the_process(monkeypatch, error, 
     monkeypatch.setattr(processes, "gather", lambda said, group: ["of the first", said])
     with pytest.raises(ValueError, match=r"^of the first$"), processes.shared_errors():
         pass
+
+
+@pytest.mark.parametrize("likelihood", [None, eb.Ordinal((-1.0, 1.0)), eb.Normal()], ids=repr)
+def test_a_shard_without_rows_contributes_zeros(likelihood):
+    """The sums of a process without rows, in every pass of a run over the rows."""
+    problem = eb.Problem.create(X, Y, likelihood=likelihood)
+    nothing = problem.rows.subset(np.zeros(0, dtype=int))
+    empty = replace(problem, rows=ShardedRows(nothing, 90, target=problem.targets[:1]))
+    posterior = eb.run(problem, particles=30)
+    for expectation in (Expectation(0.0), Expectation(1.0), Expectation(at_mean=True)):
+        moments = empty.moments(posterior.ensemble, expectation)
+        assert float(moments.loss) == 0.0
+        assert not np.any(moments.g)
+        assert not np.any(moments.S)
+    assert not np.any(empty.loss(posterior.theta))
+    structured = eb.run(problem, eb.MeanField(rank=2, tol=1e-3), particles=30).state.control
+    for many in (30, 2):
+        sums = sums_over_rows(empty, structured.frame, structured.q, products=True, many=many)
+        assert sums.loss == 0.0
+        assert not any(np.any(x) for x in (sums.slopes, sums.diagonal, sums.XHX, sums.HX))
+
+
+def test_a_shard_whose_weights_are_all_zero():
+    weights = np.where(np.arange(90) < 40, 0.0, 1.0)
+    whole = eb.Problem.create(X, Y, weights=weights)
+    chunks = [(X[:40], Y[:40], weights[:40]), (X[40:], Y[40:], weights[40:])]
+    expected = eb.run(whole, particles=30).mean
+    for problem in (eb.Problem.stream(chunks), eb.Problem.stream_sharded(chunks)):
+        np.testing.assert_allclose(eb.run(problem, particles=30).mean, expected, atol=1e-8)
+    for create, rows in (
+        (eb.Problem.create, (X, Y)),
+        (eb.Problem.create_sharded, (X, Y)),
+    ):
+        with pytest.raises(ValueError, match="all weights are zero"):
+            create(*rows, weights=np.zeros(90))
+    for stream in (eb.Problem.stream, eb.Problem.stream_sharded):
+        with pytest.raises(ValueError, match="all weights are zero"):
+            stream([(X, Y, np.zeros(90))])
+
+
+def test_one_shard_may_have_weights_of_zero_only(monkeypatch):
+    """Another process has positive weights."""
+    monkeypatch.setattr("enkbayes.core.problem.gather", lambda thing, group=None: [thing, _of_another(thing)])
+    problem = eb.Problem.create_sharded(X, Y, weights=np.zeros(90))
+    assert problem.size == 180
+
+
+def _of_another(thing):
+    return True if thing is False else thing
+
+
+@dataclass(frozen=True)
+class Positive(eb.Normal):
+    """A likelihood that refuses the target 0."""
+
+    def encode(self, labels, size, classes=None):
+        values, known = super().encode(labels, size, classes)
+        if np.any(values <= 0):
+            raise ValueError("targets must be positive")
+        return values, known
+
+
+def test_a_shard_without_rows_takes_a_target_of_another_process(monkeypatch):
+    def gather(thing, group=None):
+        if isinstance(thing, tuple) and isinstance(thing[0], int):
+            return [thing, (3, thing[1])]
+        return [thing, {list: [2.5], bool: True}.get(type(thing), 2.5)]
+
+    monkeypatch.setattr("enkbayes.core.problem.gather", gather)
+    problem = eb.Problem.create_sharded(np.zeros((0, 3)), [], likelihood=Positive())
+    assert problem.size == 3
+    assert problem.rows.target.tolist() == [2.5]

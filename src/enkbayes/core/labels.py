@@ -8,6 +8,8 @@ import numpy as np
 
 from enkbayes.engine.arrays import to_numpy
 
+ALL_ZERO = "all weights are zero; expected at least one positive weight"
+
 
 def encode(labels: Any, size: int, classes: Any = None) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     """Return class numbers (N,) and the sorted classes (K,) of labels of any comparable kind.
@@ -53,7 +55,7 @@ def class_counts(labels: Any, classes: Any, weights: Any = None) -> np.ndarray[A
     if not len(labels):
         return np.zeros(len(classes))
     numbers, known = encode(labels, len(labels), classes)
-    counts = np.ones(len(numbers)) if weights is None else observation_weights(weights, len(numbers))
+    counts = np.ones(len(numbers)) if weights is None else observation_weights(weights, len(numbers), positive=False)
     return np.bincount(numbers, counts, minlength=len(known))
 
 
@@ -89,8 +91,8 @@ def real_targets(labels: Any, size: int, likelihood: str) -> np.ndarray[Any, Any
     return values
 
 
-def observation_weights(weights: Any, size: int) -> np.ndarray[Any, Any]:
-    """Return non-negative observation weights (N,)."""
+def observation_weights(weights: Any, size: int, *, positive: bool = True) -> np.ndarray[Any, Any]:
+    """Return non-negative observation weights (N,). Only some of many rows (without `positive`) may all have zero."""
     values = _vector(weights, "weights", size)
     if values.dtype.kind not in "fiub" or not np.all(np.isfinite(values)):
         raise ValueError(
@@ -98,8 +100,8 @@ def observation_weights(weights: Any, size: int) -> np.ndarray[Any, Any]:
         )
     if np.any(values < 0):
         raise ValueError(f"the smallest weight is {values.min():g}; expected non-negative weights")
-    if not np.any(values > 0):
-        raise ValueError("all weights are zero; expected at least one positive weight")
+    if positive and not np.any(values > 0):
+        raise ValueError(ALL_ZERO)
     return values
 
 

@@ -19,7 +19,7 @@ import scipy.sparse
 from enkbayes.core.ensemble import AffineEnsemble
 from enkbayes.core.expectations import Expectation, empirical
 from enkbayes.core.gaussian import Gaussian
-from enkbayes.core.labels import class_counts, encode, observation_weights
+from enkbayes.core.labels import ALL_ZERO, class_counts, encode, observation_weights
 from enkbayes.core.likelihoods import Bernoulli, Categorical, Likelihood
 from enkbayes.core.linear_logits import LinearLogits
 from enkbayes.core.low_rank import LowRankGaussian
@@ -146,7 +146,23 @@ class Problem:
                 f"the source is a {type(source).__name__}; expected what can be iterated again and again, such as a "
                 "list of (features, labels), a DataLoader, NpyRows, or the path of a file"
             )
-        size, known, first, label = _survey(source, likelihood, classes)
+        problem, positive = cls._streamed(source, prior, likelihood, intercept, classes, chunk)
+        if not positive:
+            raise ValueError(ALL_ZERO)
+        return problem
+
+    @classmethod
+    def _streamed(
+        cls,
+        source: Iterable[Any],
+        prior: Gaussian | float,
+        likelihood: Likelihood | None = None,
+        intercept: Gaussian | float | None = None,
+        classes: Any = None,
+        chunk: int | None = None,
+    ) -> tuple[Problem, bool]:
+        """Return the problem of a source, and whether any row has a positive weight."""
+        size, known, first, label, positive = _survey(source, likelihood, classes)
         labels = [label, label] if known is None else [known[0], known[-1]]
         pair = namespace(first).concat([first[:1, :], first[:1, :]], axis=0)
         small = cls.create(pair, labels, prior, likelihood=likelihood, intercept=intercept, classes=known, chunk=chunk)
@@ -157,7 +173,7 @@ class Problem:
 
         width = int(first.shape[1])
         rows = StreamedRows(source, size, width, reference, targets, _chunk(chunk, outputs))
-        return replace(small, rows=rows)
+        return replace(small, rows=rows), positive
 
     @classmethod
     def create_sharded(
@@ -176,10 +192,12 @@ class Problem:
         Other parameters are those of `create`. Bad input on one process raises its error on all of them. Call
         `enkbayes.engine.connect()` first.
         """
-        known = shared_classes(labels, classes, group) if _has_classes(likelihood) else None
+        known, example = shared_classes(labels, classes, group) if _has_classes(likelihood) else None, None
+        if known is None:
+            example = next((some[0] for some in gather(to_numpy(labels)[:1].tolist(), group) if some), 0.0)
         with shared_errors(group):
-            problem = _local(features, labels, prior, likelihood=likelihood, classes=known, **settings)
-        return problem.shard(group)
+            problem, positive = _local(features, labels, prior, example, likelihood, known, **settings)
+        return _checked(problem, positive, group)
 
     @classmethod
     def stream_sharded(
@@ -202,19 +220,21 @@ class Problem:
             if source is not None and classes is None and _has_classes(likelihood):
                 labels = np.unique(np.concatenate([np.unique(to_numpy(part[1])) for part in source]))
         known = shared_classes(labels, classes, group) if _has_classes(likelihood) else None
+        mine, positive, example = None, False, None
         with shared_errors(group):
-            mine = (
-                None if source is None else cls.stream(source, prior, likelihood=likelihood, classes=known, **settings)
-            )
-        shapes = gather(None if mine is None else (mine.rows.width, str(mine.prior.mean.dtype)), group)
+            if source is not None:
+                mine, positive = cls._streamed(source, prior, likelihood, classes=known, **settings)
+                example = None if known is not None else float(_first_target(mine.rows))
+        shapes = gather(None if mine is None else (mine.rows.width, str(mine.prior.mean.dtype), example), group)
         found = [shape for shape in shapes if shape is not None]
         with shared_errors(group):
             if not found:
                 raise ValueError("no process has a source; expected at least one")
             if mine is None:
-                empty = np.zeros((0, found[0][0]), dtype=found[0][1].rpartition(".")[2])
-                mine = _local(empty, [], prior, likelihood=likelihood, classes=known, **settings)
-        return mine.shard(group)
+                width, dtype, example = found[0]
+                empty = np.zeros((0, width), dtype=dtype.rpartition(".")[2])
+                mine, positive = _local(empty, [], prior, example, likelihood, known, **settings)
+        return _checked(mine, positive, group)
 
     @classmethod
     def nonlinear(
@@ -400,7 +420,14 @@ class Problem:
             raise ValueError(
                 f"processes differ in parameters, dtype, likelihood or classes: {kinds}; expected the same"
             )
-        return replace(self, rows=ShardedRows(self.rows, sum(size for size, _ in shards), group))
+        sizes, target = [size for size, _ in shards], None
+        if 0 in sizes:  # a process without rows needs some target in order to compute sums that are zero
+            found = gather(_first_target(self.rows) if self.size else None, group)
+            of_rows = [one for one in found if one is not None]
+            if not of_rows:
+                raise ValueError("no process has any rows; expected at least one")
+            target = self.likelihood.targets(np.asarray(of_rows[:1]), self.prior.mean)
+        return replace(self, rows=ShardedRows(self.rows, sum(sizes), group, target))
 
     @cached_property
     def coarse(self) -> Problem | None:
@@ -433,31 +460,59 @@ def shared_counts(labels: Any, classes: Any, weights: Any = None, group: Any = N
     return np.asarray(np.sum(gather(mine, group), axis=0))
 
 
-def _local(features: Array, labels: Any, prior: Any, *, classes: Any, **settings: Any) -> Problem:
-    """Return this process's problem; without rows, that of one row which is then taken away."""
+def _local(
+    features: Array,
+    labels: Any,
+    prior: Any,
+    example: Any,
+    likelihood: Likelihood | None,
+    classes: Any,
+    *,
+    weights: Any = None,
+    **settings: Any,
+) -> tuple[Problem, bool]:
+    """Return this process's problem, and whether any of its rows has a positive weight; without rows, the problem of
+    one row, with the label `example` or the first class, which is then taken away.
+    """
     if len(labels):
-        return Problem.create(features, labels, prior, classes=classes, **settings)
+        problem = Problem.create(features, labels, prior, likelihood=likelihood, classes=classes, **settings)
+        if weights is None:
+            return problem, True
+        values = observation_weights(weights, problem.size, positive=False)  # other processes may have positive ones
+        return problem.with_arrays(weights=like(values, anchor(floating(features)))), bool(np.any(values > 0))
     row = np.zeros((1, features.shape[1]), dtype=to_numpy(features).dtype)
-    label = [0.0] if classes is None else [classes[0]]
-    if settings.get("weights") is not None:
-        settings["weights"] = [1.0]
-    one = Problem.create(like(row, features), label, prior, classes=classes, **settings)
-    return one.subset(np.zeros(0, dtype=np.int64))
+    label = [example] if classes is None else [classes[0]]
+    one = Problem.create(like(row, features), label, prior, likelihood=likelihood, classes=classes, **settings)
+    return one.subset(np.zeros(0, dtype=np.int64)), False
+
+
+def _checked(problem: Problem, positive: bool, group: Any) -> Problem:
+    """Return the problem of all processes' rows, at least one of which must have a positive weight."""
+    if not any(gather(positive, group)):
+        raise ValueError(ALL_ZERO)
+    return problem.shard(group)
+
+
+def _first_target(rows: Rows) -> Any:
+    """Return the target of the first row."""
+    return to_numpy(next(iter(rows.chunks())).targets)[0]
 
 
 def _has_classes(likelihood: Likelihood | None) -> bool:
     return likelihood is None or likelihood.n_classes is not None
 
 
-def _survey(source: Iterable[Any], likelihood: Likelihood | None, classes: Any) -> tuple[int, Any, Array, Any]:
-    """Return the number of rows, the classes, the first chunk's features and a label; every row is checked."""
+def _survey(source: Iterable[Any], likelihood: Likelihood | None, classes: Any) -> tuple[int, Any, Array, Any, bool]:
+    """Return the number of rows, the classes, the first chunk's features, a label, and whether any row has a positive
+    weight; every row is checked.
+    """
     found: set[Any] = set()
     seen: list[Any] = []
+    positive: list[bool] = []
 
     def check(labels: Any, weights: Any, row: int) -> None:
         seen[:] = seen or [labels[0]]
-        if weights is not None:
-            observation_weights(weights, len(labels))
+        positive.append(weights is None or bool(np.any(observation_weights(weights, len(labels), positive=False) > 0)))
         if likelihood is not None and not _has_classes(likelihood):
             likelihood.encode(labels, len(labels))  # raises an error where a label is not one
         elif classes is None:
@@ -465,11 +520,11 @@ def _survey(source: Iterable[Any], likelihood: Likelihood | None, classes: Any) 
 
     size, first = survey(source, check)
     if not _has_classes(likelihood):
-        return size, None, first, seen[0]
+        return size, None, first, seen[0], any(positive)
     known = np.asarray(_sorted(found)) if classes is None else to_numpy(classes)  # in the order of the caller
     if len(known) < 2:
         raise ValueError(f"labels contain a single class, {known[0]}; expected two or more, or classes=[...] with all")
-    return size, known, first, seen[0]
+    return size, known, first, seen[0], any(positive)
 
 
 def _classes_among(labels: Any, row: int) -> set[Any]:

@@ -21,13 +21,16 @@ from enkbayes.engine.rows import Chunk, Contribution, Elsewhere, Rows, Sums
 
 @dataclass(frozen=True, eq=False)
 class ShardedRows(Elsewhere):
-    """The rows of all processes of a group. This process reads its own, `shard`."""
+    """The rows of all processes of a group. This process reads its own, `shard`; where some process has none, `target`
+    (1,) is that of any row.
+    """
 
     reason: ClassVar[str] = "each process holds a shard; use one process"
 
     shard: Rows
     size: int
     group: Any = None
+    target: Any = None
 
     @property
     def width(self) -> int:
@@ -57,9 +60,14 @@ class ShardedRows(Elsewhere):
         if self.shard.size:
             own = self.shard.sum(contribution, cost=cost, long=long, least=least)
         else:
-            shard: Any = self.shard
-            own = contribution(Chunk(shard.features, shard.targets, shard.weights))
+            own = contribution(self._weightless)
         return all_sum(own, self.group)
+
+    @property
+    def _weightless(self) -> Chunk:
+        """A row of zeros with weight zero: what it contributes are zeros of the right shapes."""
+        nothing = like(np.zeros((1, self.width)), self.reference)
+        return Chunk(nothing, self.target, like(np.zeros(1), self.reference))
 
     def take(self, rows: np.ndarray[Any, Any]) -> Array:
         """Return the features of some rows of all processes, to each of them."""
