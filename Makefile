@@ -5,7 +5,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --co
 SOURCES := pyproject.toml constraints.txt
 APT := $(if $(filter-out 0,$(shell id -u)),sudo -n) env DEBIAN_FRONTEND=noninteractive apt-get -qq
 
-.PHONY: demo test test-browser bench bench-speed bench-usefulness bench-defaults dist clean
+.PHONY: demo test docs test-browser bench bench-speed bench-usefulness bench-defaults dist clean
 
 demo: .venv/.demo
 	$(BIN)/enkbayes demo --out demo
@@ -16,6 +16,10 @@ test: .venv/.test
 	$(BIN)/mypy
 	$(BIN)/repo-review .
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest --quiet --numprocesses 2 --dist loadfile  # one BLAS thread per worker
+
+docs: .venv/.test  # builds the site into docs/_build/html; a warning is an error
+	$(BIN)/python docs/api/write_pages.py
+	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going -b html docs docs/_build/html
 
 test-browser: .venv/.test .venv/.browser  # checks the report that `make test` wrote in a browser
 	$(BIN)/python -m pytest --quiet tests/browser
@@ -53,7 +57,7 @@ dist: .venv/bin/python  # builds wheel and sdist and checks them
 	$(BIN)/python -m twine check --strict dist/*
 
 clean:
-	rm -rf .venv .venv-peers demo dist build .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-peers demo dist docs/_build docs/api/generated docs/develop build .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv

@@ -195,7 +195,7 @@ class BayesianNetwork(PosteriorModule):
         return cls(replace(space, network=network), posterior, report, found, choice)
 
     def weights(self) -> dict[str, torch.Tensor]:
-        """Return the weights of every particle by name, (J, *shape), as `torch.func.functional_call` takes them."""
+        """Return the weights of every particle by name, J of each, as `torch.func.functional_call` takes them."""
         return self._weights.named(self._space().weights(self._ensemble().theta))
 
     def forward(self, *args: Any, **kwargs: Any) -> torch.Tensor:

@@ -102,10 +102,14 @@ class Row:
 class Comparison:
     """The table, one row for each method, and the data behind it.
 
-    proba, targets : predictions and classes of all test rows, one split after another, for each method that worked on
-        every split
-    reference_error : Monte Carlo error of the reference; distances below it are not significant
-    reference_remarks : warnings and messages of the reference
+    Attributes
+    ----------
+    proba, targets
+        Predictions and classes of all test rows, one split after another, for each method that worked on every split.
+    reference_error
+        Monte Carlo error of the reference; distances below it are not significant.
+    reference_remarks
+        Warnings and messages of the reference.
     """
 
     rows: tuple[Row, ...]

@@ -19,13 +19,21 @@ from enkbayes.evaluation.metrics.uncertainty import confidence
 class OodScores:
     """How well a score detects out-of-distribution rows.
 
-    rows : number of out-of-distribution rows
-    auroc : probability that a random out-of-distribution row scores higher than a random in-distribution row; ties
-        count half, and chance is 0.5
-    aupr : average precision; chance is the share of out-of-distribution rows
-    fpr95 : share of in-distribution rows that are flagged at the threshold that flags at least 95 % of the
-        out-of-distribution rows
+    Attributes
+    ----------
+    rows
+        Number of out-of-distribution rows.
+    auroc
+        Probability that a random out-of-distribution row scores higher than a random in-distribution row; ties count
+        half, and chance is 0.5.
+    aupr
+        Average precision; chance is the share of out-of-distribution rows.
+    fpr95
+        Share of in-distribution rows that are flagged at the threshold that flags at least 95 % of the
+        out-of-distribution rows.
 
+    Examples
+    --------
     >>> ood_score([0.9], [0.9])
     OodScores(rows=1, auroc=0.5, aupr=0.5, fpr95=1.0)
     """

@@ -14,10 +14,16 @@ from enkbayes.evaluation.metrics.inputs import probabilities
 class PredictiveDistance:
     """Distances between two predictions (n, K), symmetric and between 0 and 1.
 
-    mean, maximum : of |p - q| over all rows and classes
-    total_variation : mean over rows of half the sum of |p - q| over the classes, which is the largest difference in the
-        probability of any event; for two classes it equals `mean`
+    Attributes
+    ----------
+    mean, maximum
+        Of |p - q| over all rows and classes.
+    total_variation
+        Mean over rows of half the sum of |p - q| over the classes, which is the largest difference in the probability
+        of any event. For two classes it equals `mean`.
 
+    Examples
+    --------
     >>> predictive_distance([0.5, 0.5], [0.5, 0.75])
     PredictiveDistance(mean=0.125, maximum=0.25, total_variation=0.125)
     """

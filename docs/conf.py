@@ -1,0 +1,66 @@
+"""Sphinx: the documentation site. `make docs` builds it into docs/_build/html, with warnings as errors."""
+
+from __future__ import annotations
+
+import warnings
+
+from sphinx.application import Sphinx
+
+from enkbayes import __version__
+
+project, author = "enkbayes", "The enkbayes developers"
+version = release = __version__
+extensions = [
+    "myst_parser",
+    "numpydoc",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.mathjax",
+    "sphinx_copybutton",
+]
+exclude_patterns = ["_build", "_templates"]
+templates_path = ["_templates"]
+
+myst_enable_extensions = ["dollarmath", "colon_fence", "deflist"]
+myst_heading_anchors = 4
+suppress_warnings = [
+    "myst.header",
+    "myst.xref_missing",  # links to files of the repository, which a test checks
+    "ref.term",
+    "ref.ref",  # terms and labels of scikit-learn's documentation, in methods inherited from it
+]
+
+autosummary_generate = True
+autodoc_typehints = "none"
+autodoc_member_order = "bysource"
+numpydoc_show_class_members = False
+numpydoc_xref_param_type = False
+
+copybutton_prompt_text = r">>> |\.\.\. |\$ "
+copybutton_prompt_is_regexp = True
+
+html_theme = "pydata_sphinx_theme"
+html_title = "enkbayes"
+html_theme_options = {
+    "show_toc_level": 2,
+    "navigation_with_keys": False,
+    "header_links_before_dropdown": 8,
+    "footer_start": ["copyright"],
+    "footer_end": ["theme-version"],
+    "navbar_end": ["theme-switcher"],
+}
+html_sidebars = {"index": []}
+html_copy_source = False
+copyright = author  # noqa: A001 (the name that Sphinx reads)
+
+warnings.filterwarnings("ignore", category=DeprecationWarning)
+
+
+def plain_bars(app: Sphinx, what: str, name: str, thing: object, options: object, lines: list[str]) -> None:
+    """Keep |x| of docstrings a formula; reStructuredText takes it for a substitution."""
+    lines[:] = [line if line.lstrip().startswith((">>>", "...")) else line.replace("|", "\\|") for line in lines]
+
+
+def setup(app: Sphinx) -> None:
+    """Connect `plain_bars`."""
+    app.connect("autodoc-process-docstring", plain_bars)

@@ -1,0 +1,31 @@
+"""The site: every public name has an entry in the reference, and every page has a place."""
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+DOCS = Path(__file__).parents[2] / "docs"
+SPEC = importlib.util.spec_from_file_location("write_pages", DOCS / "api/write_pages.py")
+write_pages = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(write_pages)
+
+
+@pytest.mark.parametrize("stem", write_pages.PAGES)
+def test_the_reference_lists_every_public_name(stem):
+    written = (DOCS / f"api/{stem}.md").read_text(encoding="utf-8")
+    assert written == write_pages.page(stem, write_pages.PAGES[stem]), "run python docs/api/write_pages.py"
+
+
+@pytest.mark.parametrize("stem", write_pages.PAGES)
+def test_public_names_have_docstrings(stem):
+    for module in write_pages.PAGES[stem]:
+        loaded = importlib.import_module(module)
+        assert not [name for name in write_pages.public_names(module) if not getattr(loaded, name).__doc__]
+
+
+def test_every_page_is_in_a_table_of_contents():
+    pages = {page.stem: page.read_text(encoding="utf-8") for page in DOCS.glob("*.md")}
+    trees = "".join(tree for text in pages.values() for tree in re.findall(r"```\{toctree\}(.*?)```", text, re.DOTALL))
+    assert pages.keys() - {"index"} <= set(trees.split())
