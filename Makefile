@@ -5,7 +5,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --co
 SOURCES := pyproject.toml constraints.txt
 APT := $(if $(filter-out 0,$(shell id -u)),sudo -n) env DEBIAN_FRONTEND=noninteractive apt-get -qq
 
-.PHONY: demo test docs test-browser bench bench-speed bench-usefulness bench-defaults dist clean
+.PHONY: demo test docs test-browser fuzz bench bench-speed bench-usefulness bench-defaults dist clean
 
 demo: .venv/.demo
 	$(BIN)/enkbayes demo --out demo
@@ -20,6 +20,10 @@ test: .venv/.test
 docs: .venv/.test  # builds the site into docs/_build/html; a warning is an error
 	$(BIN)/python docs/api/write_pages.py
 	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going -b html docs docs/_build/html
+
+FUZZ_CASES ?= 20000
+fuzz: .venv/.test  # random hostile cases, about an hour; an interrupted campaign goes on where it was
+	PYTHONPATH=tests OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/fuzz/campaign.py --cases $(FUZZ_CASES)
 
 test-browser: .venv/.test .venv/.browser  # checks the report that `make test` wrote in a browser
 	$(BIN)/python -m pytest --quiet tests/browser

@@ -85,7 +85,7 @@ CASES = {
     "NaN tolerance": (lambda: eb.Equilibrium(tol=np.nan), "tol is nan"),
     "tau with mini-batches": (lambda: eb.Equilibrium(tau=0.3, batch=10), "leave tau out"),
     "tau": (lambda: eb.Equilibrium(tau=1.5), r"\(0, 1\]"),
-    "ds of Algorithm 1": (lambda: eb.TamedHomotopy(ds=0.0), r"\(0, 1\]"),
+    "ds of Algorithm 1": (lambda: eb.TamedHomotopy(ds=0.0), r"\[1e-09, 1\]"),
     "ds of Algorithm 2": (lambda: eb.TrotterSampler(ds=-0.1), "positive"),
     "ds of the stochastic sampler": (lambda: eb.StochasticSampler(ds=0.0), "positive"),
     "steps": (lambda: eb.Homotopy(steps=0), "at least 1"),

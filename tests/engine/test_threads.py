@@ -115,3 +115,40 @@ def test_a_step_on_few_parameters_leaves_blas_one_thread_and_chunks_the_others()
         assert blas() == {2}
         with threads.threads_for_chunks(threads.NARROW + 1):
             assert blas() == {2}
+
+
+def test_fits_at_once_leave_blas_as_it_was():
+    """Each of eight threads sets and lifts the limit at its own pace; the last one restores it."""
+
+    def blas():
+        return {lib["num_threads"] for lib in threadpool_info() if lib["user_api"] == "blas"}
+
+    rng = np.random.default_rng(0)
+    features = rng.standard_normal((400, 4))
+    problem = eb.Problem.create(features, features[:, 0] + rng.logistic(size=400) > 0, chunk=100)
+    with threadpool_limits(2, user_api="blas"):
+        if blas() != {2}:
+            pytest.skip("BLAS has one thread here")
+        alone = eb.run(problem, particles=20).theta
+        first_is_in, last_is_in = threading.Barrier(8, timeout=60), threading.Barrier(8, timeout=60)
+        found, inside = [], []
+
+        def fit(number):
+            with threads.threads_for_chunks(10):
+                first_is_in.wait()  # all eight have asked for the limit
+                inside.append(blas())
+                found.append(eb.run(problem, particles=20).theta)
+                if number % 2:
+                    last_is_in.wait()
+            if not number % 2:  # half of them have left before the other half
+                last_is_in.wait()
+
+        workers = [threading.Thread(target=fit, args=(number,)) for number in range(8)]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+        assert inside == [{1}] * 8
+        assert len(found) == 8
+        assert all(np.array_equal(theta, alone) for theta in found)
+        assert blas() == {2}

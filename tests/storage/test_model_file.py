@@ -2,6 +2,7 @@
 
 import json
 import os
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -339,3 +340,25 @@ def test_fingerprints_tell_data_apart(iris):
         fingerprint(X, names, previous=same),
     ]
     assert len({same, *others}) == 6
+
+
+def test_figures_that_are_infinite_are_stored(iris, path):
+    clf = eb.EnsembleClassifier("homotopy", particles=60, random_state=0).fit(*iris)
+    clf._trust = replace(clf.trust_, k_hat=np.inf, shift=-np.inf, residual=np.nan)
+    clf.posterior_ = replace(clf.posterior_, info=replace(clf.posterior_.info, residual=np.inf, drift=np.nan))
+    clf.save(path)
+    again = eb.load(path)
+    assert (again.trust_.k_hat, again.trust_.shift, again.posterior_.info.residual) == (np.inf, -np.inf, np.inf)
+    assert np.array_equal(again.predict_proba(iris[0]), clf.predict_proba(iris[0]))
+
+
+def test_only_the_preprocessing_is_blamed_for_the_preprocessing(saved, path, monkeypatch):
+    with pytest.raises(ValueError, match="the preprocessing cannot be written as JSON"):
+        saved.save(path, preprocessing={"scale": np.inf})
+
+    def broken(*_, **__):
+        raise ValueError("the tensors are at fault")
+
+    monkeypatch.setattr("enkbayes.storage.container.to_bytes", broken)
+    with pytest.raises(ValueError, match="the tensors are at fault"):
+        saved.save(path, preprocessing={"scale": 1.0})

@@ -6,9 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from enkbayes.core.arguments import is_number
 from enkbayes.engine.arrays import to_numpy
 
 ALL_ZERO = "all weights are zero; expected at least one positive weight"
+MIXED = "labels mix text with numbers or missing values; every row needs a class of one kind"
+MOST = 1e100  # weight of a row: sums of squares stay in the range of floating-point numbers
 
 
 def encode(labels: Any, size: int, classes: Any = None) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
@@ -22,7 +25,7 @@ def encode(labels: Any, size: int, classes: Any = None) -> tuple[np.ndarray[Any,
         raise ValueError(f"labels have dtype {values.dtype}; expected numbers or text")
     given = labels if isinstance(labels, list | tuple) else values if values.dtype.kind == "O" else ()
     if len({isinstance(value, str) for value in given}) > 1 or any(value is None for value in given):
-        raise ValueError("labels mix text with numbers or missing values; every row needs a class of one kind")
+        raise ValueError(MIXED)
     if values.dtype.kind == "f" and not np.all(np.isfinite(values)):
         raise ValueError("labels contain NaN or infinite values; every row needs a class")
     if classes is None:
@@ -36,14 +39,47 @@ def encode(labels: Any, size: int, classes: Any = None) -> tuple[np.ndarray[Any,
                 f"labels are real numbers such as {known[0]:g}; expected classes, or likelihood=Normal(...)"
             )
         return numbers, known
-    known = np.unique(to_numpy(classes))
+    known = sorted_classes(classes)
     if len(known) < 2:
         raise ValueError(f"classes has {len(known)} distinct entries; expected at least two")
+    if len(values) and not _alike(values, known):
+        raise ValueError(
+            f"labels are such as {values.tolist()[0]!r}, and classes are {known.tolist()}; expected both as text or "
+            "both as numbers"
+        )
     numbers = np.minimum(np.searchsorted(known, values), len(known) - 1)
     unexpected = known[numbers] != values
     if np.any(unexpected):
         raise ValueError(f"label {values[unexpected].tolist()[0]!r} is not among the given classes {known.tolist()}")
     return numbers, known
+
+
+def sorted_classes(classes: Any) -> np.ndarray[Any, Any]:
+    """Return the distinct classes, sorted, or raise a ValueError if some are missing or not of one kind.
+
+    >>> sorted_classes(["b", "a", "b"]).tolist()
+    ['a', 'b']
+    """
+    values = to_numpy(classes)
+    if values.ndim != 1:
+        raise ValueError(f"classes has shape {values.shape}; expected a list of all classes")
+    given = classes if isinstance(classes, list | tuple) else values.tolist() if values.dtype.kind == "O" else ()
+    missing = any(value is None for value in given) or (values.dtype.kind == "f" and np.any(np.isnan(values)))
+    if missing or len({isinstance(value, str) for value in given}) > 1:
+        raise ValueError(f"classes is {values.tolist()}; expected all text or all numbers, and none missing")
+    return np.unique(values)
+
+
+def distinct(labels: Any) -> np.ndarray[Any, Any]:
+    """Return the classes among labels, sorted, or raise a ValueError if they are not of one kind.
+
+    >>> distinct([3, 1, 3]).tolist()
+    [1, 3]
+    """
+    try:
+        return np.unique(labels)
+    except TypeError:
+        raise ValueError(MIXED) from None
 
 
 def class_counts(labels: Any, classes: Any, weights: Any = None) -> np.ndarray[Any, Any]:
@@ -67,10 +103,11 @@ def announced(labels: Any, classes: Any, before: Any) -> np.ndarray[Any, Any]:
     >>> announced([1, 0], [0, 1, 2], None).tolist()
     [0, 1, 2]
     """
-    known = np.unique(labels if classes is None else classes) if before is None else np.asarray(before)
-    if before is not None and classes is not None and not np.array_equal(np.unique(classes), known):
-        raise ValueError(f"classes is {np.unique(classes).tolist()}; expected {known.tolist()} as on the first call")
-    unexpected = np.setdiff1d(labels, known)
+    given = None if classes is None else sorted_classes(classes)
+    known = np.asarray(before) if before is not None else distinct(labels) if given is None else given
+    if before is not None and given is not None and not np.array_equal(given, known):
+        raise ValueError(f"classes is {given.tolist()}; expected {known.tolist()} as on the first call")
+    unexpected = np.setdiff1d(distinct(labels), known) if _alike(labels, known) else np.asarray(labels)
     if len(unexpected):
         raise ValueError(
             f"y has the class {unexpected.tolist()[0]!r}, which is not among {known.tolist()}; "
@@ -94,6 +131,8 @@ def real_targets(labels: Any, size: int, likelihood: str) -> np.ndarray[Any, Any
 def observation_weights(weights: Any, size: int, *, positive: bool = True) -> np.ndarray[Any, Any]:
     """Return non-negative observation weights (N,). Only some of many rows (without `positive`) may all have zero."""
     values = _vector(weights, "weights", size)
+    if values.dtype.kind == "O" and all(is_number(value) for value in values.tolist()):
+        values = values.astype(np.float64)  # numbers in a column of objects
     if values.dtype.kind not in "fiub" or not np.all(np.isfinite(values)):
         raise ValueError(
             "weights contain values that are not finite numbers; expected one non-negative number for each row"
@@ -102,6 +141,8 @@ def observation_weights(weights: Any, size: int, *, positive: bool = True) -> np
         raise ValueError(f"the smallest weight is {values.min():g}; expected non-negative weights")
     if positive and not np.any(values > 0):
         raise ValueError(ALL_ZERO)
+    if np.max(values, initial=0) > MOST:
+        raise ValueError(f"the largest weight is {values.max():g}; expected weights up to {MOST:g}, so divide them")
     return values
 
 
@@ -112,3 +153,9 @@ def _vector(x: Any, name: str, size: int) -> np.ndarray[Any, Any]:
     if len(values) != size:
         raise ValueError(f"{name} have {len(values)} entries, features have {size} rows; expected the same number")
     return values
+
+
+def _alike(labels: Any, classes: np.ndarray[Any, Any]) -> bool:
+    """Return whether labels and classes are both text, or both not."""
+    one, other = (isinstance(np.asarray(x).tolist()[0], str) for x in (labels, classes))
+    return one == other

@@ -15,6 +15,7 @@ from enkbayes.core.likelihoods import Categorical, Likelihood
 from enkbayes.core.likelihoods.many_classes import VERY_MANY, predictive
 from enkbayes.core.linear_logits import LinearLogits
 from enkbayes.core.logit_noise import noisy_members, noisy_predictive
+from enkbayes.core.numerics import in_range
 from enkbayes.engine.arrays import (
     Array,
     all_finite,
@@ -375,7 +376,7 @@ class Posterior:
         size, K = int(features.shape[0]), self.map.outputs or 1
         rows_at_once = min(max(CHUNK // K, 64), max(MOST_NUMBERS // (K * ensemble.size), 1))
         chunks = row_slices(size, rows_at_once)
-        with np.errstate(over="ignore", invalid="ignore"):
+        with in_range("the prediction"):
             parts = [function(features[rows, :], ensemble, part_of(noise, rows)) for rows in chunks]
         return namespace(ensemble.mean).concat(parts, axis=axis) if parts else function(features, ensemble, noise)
 

@@ -16,10 +16,11 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
+from enkbayes.core.arguments import is_whole
 from enkbayes.core.ensemble import AffineEnsemble
 from enkbayes.core.expectations import Expectation, empirical
 from enkbayes.core.gaussian import Gaussian
-from enkbayes.core.labels import ALL_ZERO, class_counts, encode, observation_weights
+from enkbayes.core.labels import ALL_ZERO, class_counts, encode, observation_weights, sorted_classes
 from enkbayes.core.likelihoods import Bernoulli, Categorical, Likelihood
 from enkbayes.core.linear_logits import LinearLogits
 from enkbayes.core.low_rank import LowRankGaussian
@@ -499,7 +500,14 @@ def _first_target(rows: Rows) -> Any:
 
 
 def _has_classes(likelihood: Likelihood | None) -> bool:
-    return likelihood is None or likelihood.n_classes is not None
+    return likelihood is None or _of_likelihood(likelihood).n_classes is not None
+
+
+def _of_likelihood(likelihood: Any) -> Likelihood:
+    if isinstance(likelihood, Likelihood):
+        return likelihood
+    got = f"the class {likelihood.__name__}" if isinstance(likelihood, type) else repr(likelihood)
+    raise ValueError(f"likelihood is {got}; expected a likelihood object, such as Bernoulli() or Categorical(3)")
 
 
 def _survey(source: Iterable[Any], likelihood: Likelihood | None, classes: Any) -> tuple[int, Any, Array, Any, bool]:
@@ -521,6 +529,8 @@ def _survey(source: Iterable[Any], likelihood: Likelihood | None, classes: Any) 
     size, first = survey(source, check)
     if not _has_classes(likelihood):
         return size, None, first, seen[0], any(positive)
+    if classes is not None:
+        sorted_classes(classes)  # raises an error where they are none
     known = np.asarray(_sorted(found)) if classes is None else to_numpy(classes)  # in the order of the caller
     if len(known) < 2:
         raise ValueError(f"labels contain a single class, {known[0]}; expected two or more, or classes=[...] with all")
@@ -554,7 +564,7 @@ def _targets(
         encoded, known = encode(labels, size, classes)
         likelihood = Bernoulli() if len(known) == 2 else Categorical(len(known))
     else:
-        encoded, known = likelihood.encode(labels, size, classes)
+        encoded, known = _of_likelihood(likelihood).encode(labels, size, classes)
     return likelihood.targets(encoded, reference), known, likelihood
 
 
@@ -567,7 +577,21 @@ def _prior(prior: Gaussian | float, dim: int, meaning: str, reference: Array) ->
         raise ValueError(
             f"the prior has dimension {gaussian.dim}; expected {dim} ({meaning}) to fit features and labels"
         )
+    _check_range(gaussian, reference)
     return gaussian.to(reference)
+
+
+def _check_range(prior: Gaussian, reference: Array) -> None:
+    """Raise a ValueError for a prior so wide or narrow that products of its variances leave the range of the dtype."""
+    most = float(namespace(reference).finfo(reference.dtype).max) ** (1 / 3)
+    variances = to_numpy(prior.cov if prior.diagonal else namespace(prior.cov).linalg.diagonal(prior.cov))
+    mean = float(np.max(np.abs(to_numpy(prior.mean))))
+    if np.min(variances) < 1 / most or np.max(variances) > most or mean > most:
+        raise ValueError(
+            f"the prior has variances from {np.min(variances):.3g} to {np.max(variances):.3g} and means up to "
+            f"{mean:.3g}; expected variances between {1 / most:.0e} and {most:.0e}, and means below that, to compute "
+            f"in {reference.dtype}"
+        )
 
 
 def _weights(weights: Any, size: int, reference: Array) -> Array | None:
@@ -577,6 +601,6 @@ def _weights(weights: Any, size: int, reference: Array) -> Array | None:
 def _chunk(chunk: int | None, outputs: int | None) -> int:
     if chunk is None:
         return max(CHUNK // (outputs or 1), 64)
-    if chunk < 1:
-        raise ValueError(f"chunk is {chunk}; expected a positive number of rows")
+    if not is_whole(chunk, 1):
+        raise ValueError(f"chunk is {chunk!r}; expected a positive number of rows")
     return int(chunk)

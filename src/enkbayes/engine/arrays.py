@@ -72,7 +72,7 @@ def floating(x: Any) -> Array:
     if isinstance(x, np.ma.MaskedArray):
         raise ValueError("masked arrays are not supported; fill or drop the masked values first")
     if not compat.is_array_api_obj(x):
-        x = np.asarray(x)
+        x = _table(x)
     if isinstance(x, np.ndarray) and x.dtype.kind not in "fiub":
         raise ValueError(f"an array of dtype {x.dtype} is not numeric; expected real numbers")
     xp = namespace(x)
@@ -83,6 +83,16 @@ def floating(x: Any) -> Array:
     if x.dtype in (xp.float32, xp.float64):
         return x
     return xp.astype(x, xp.float64)
+
+
+def _table(x: Any) -> np.ndarray[Any, Any]:
+    """Return lists, or whatever else numpy understands, as an array."""
+    try:
+        return np.asarray(x)
+    except ValueError as error:
+        if "inhomogeneous" not in str(error):
+            raise
+    raise ValueError("the rows of an array have different lengths; expected the same number of entries in each")
 
 
 def anchor(x: Array) -> Array:

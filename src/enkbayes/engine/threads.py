@@ -7,6 +7,9 @@ chunks, so that sums do not depend on which thread was faster.
 BLAS's own threads do not go well with that: they wait for the next product by yielding, for a tenth of a second, and
 take the cores from the chunks meanwhile, or from other programs. So a whole step has one BLAS thread, and the small
 products between the passes over data, `product`, are spread over the same threads as chunks are.
+
+The number of BLAS threads belongs to the process, and several fits may run in it at once. So there is one limit for
+all of them: the first that needs it sets it, and the last that needed it takes it away.
 """
 
 from __future__ import annotations
@@ -18,7 +21,8 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager, nullcontext
 from contextvars import Context, ContextVar, copy_context
-from functools import lru_cache
+from functools import lru_cache, partial
+from threading import Lock
 from typing import Any, TypeVar
 
 import numpy as np
@@ -42,8 +46,7 @@ def in_threads(function: Callable[[Item], Result], items: Sequence[Item]) -> Ite
     if workers < 2:
         yield from map(function, items)
         return
-    limit = nullcontext() if _spare.get() else _controller().limit(limits=1, user_api="blas")
-    with limit:
+    with nullcontext() if _spare.get() else _one_blas_thread():
         for start in range(0, len(items), AHEAD * workers):
             yield from _together(function, items[start : start + AHEAD * workers], workers)
 
@@ -69,7 +72,7 @@ def _together(function: Callable[[Item], Result], items: Sequence[Item], workers
     def apart() -> Context:
         # floating-point warnings are switched on and off in the context of the caller
         context = copy_context()
-        context.run(_spare.set, 0)
+        context.run(_spare.set, 1)
         return context
 
     pool = _pool(workers - 1, os.getpid())
@@ -105,7 +108,7 @@ def product(a: Any, b: Any) -> Any:
 
 
 _spare: ContextVar[int] = ContextVar("spare", default=0)
-"""How many threads chunks may have while BLAS has one; 0: as many as BLAS."""
+"""How many threads chunks may have while BLAS has one, 1 in a thread of ours; 0: as many as BLAS."""
 
 
 @contextmanager
@@ -116,22 +119,91 @@ def threads_for_chunks(parameters: int) -> Iterator[None]:
         return
     token = _spare.set(_blas_threads())
     try:
-        with _controller().limit(limits=1, user_api="blas"):
+        with _one_blas_thread():
             yield
     finally:
         _spare.reset(token)
 
 
-@lru_cache(maxsize=1)
-def _controller() -> Any:
-    from threadpoolctl import ThreadpoolController
+class _Limit:
+    """The limit of BLAS to one thread for the whole process, with the number of those who need it now."""
 
-    return ThreadpoolController()
+    def __init__(self) -> None:
+        self.lock, self.holders, self.usual = Lock(), 0, 1
+        self.shared: list[Any] = []
+        self.before: list[int] = []
+
+    def usual_threads(self) -> int:
+        """Return how many threads BLAS has when nobody needs the limit."""
+        with self.lock:
+            return self.usual if self.holders else _least(_blas())
+
+    def take(self) -> None:
+        """Set the limit, unless it is set already."""
+        with self.lock:
+            if not self.holders:
+                self.usual = _least(_blas())
+                self.shared = [lib for lib in _blas() if not _per_thread(lib)]
+                self.before = [lib.num_threads for lib in self.shared]
+                _set_threads(self.shared, [1] * len(self.shared))
+            self.holders += 1
+
+    def release(self) -> None:
+        """Take the limit away, unless others still need it."""
+        with self.lock:
+            self.holders -= 1
+            if not self.holders:
+                _set_threads(self.shared, self.before)
+
+
+_limit = _Limit()
+
+
+@contextmanager
+def _one_blas_thread() -> Iterator[None]:
+    own = [lib for lib in _blas() if _per_thread(lib)]
+    before = [lib.num_threads for lib in own]
+    _limit.take()
+    _set_threads(own, [1] * len(own))
+    try:
+        yield
+    finally:
+        _set_threads(own, before)
+        _limit.release()
 
 
 def _blas_threads() -> int:
-    """Return how many threads BLAS may use now: 1 within a limit, such as that of a thread of ours."""
-    return min((lib.num_threads for lib in _controller().lib_controllers if lib.user_api == "blas"), default=1)
+    """Return how many threads BLAS may use, apart from the limit of ours."""
+    return _limit.usual_threads()
+
+
+@lru_cache(maxsize=1)
+def _blas() -> list[Any]:
+    from threadpoolctl import ThreadpoolController
+
+    return [lib for lib in ThreadpoolController().lib_controllers if lib.user_api == "blas"]
+
+
+def _least(libraries: Sequence[Any]) -> int:
+    return min((lib.num_threads for lib in libraries), default=1)
+
+
+def _per_thread(lib: Any) -> bool:
+    """Return whether a limit holds for the thread that sets it alone, as with OpenMP, rather than for the process."""
+    return getattr(lib, "threading_layer", None) == "openmp"
+
+
+def _set_threads(libraries: Sequence[Any], numbers: Sequence[int]) -> None:
+    """Set the number of threads of BLAS libraries, whichever thread of the process has set it before.
+
+    Recent versions of threadpoolctl let only the thread that set a number change it, and the last one to leave need not
+    be the first one that came.
+    """
+    for lib, number in zip(libraries, numbers, strict=True):
+        let_go: Callable[[], None] = partial(getattr(lib, "clear_controlling_thread", dict), force=True)
+        let_go()
+        lib.set_num_threads(number)
+        let_go()
 
 
 @lru_cache(maxsize=4)

@@ -14,7 +14,8 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from enkbayes.core.labels import announced, class_counts
+from enkbayes.core.arguments import check_count
+from enkbayes.core.labels import announced, class_counts, distinct
 from enkbayes.core.likelihoods import Bernoulli, Categorical, Likelihood, Ordinal
 from enkbayes.core.mixture import MixturePosterior
 from enkbayes.core.posterior import Posterior, Uncertainty
@@ -31,7 +32,7 @@ from enkbayes.inference.trust import Trust, assess
 from enkbayes.samplers import BY_NAME, FROM_PRIOR, MeanField, Sampler
 from enkbayes.samplers.recorder import Recorder
 from enkbayes.samplers.run import run
-from enkbayes.samplers.start import mean_field_of
+from enkbayes.samplers.start import as_sampler, count, mean_field_of
 from enkbayes.solvers.map_estimate import map_estimate
 from enkbayes.storage.checkpoint import as_recorder
 from enkbayes.storage.fingerprint import fingerprint
@@ -39,6 +40,18 @@ from enkbayes.storage.model_file import Artefact, write
 
 Array = np.ndarray[Any, Any]
 FLOATS = (np.float64, np.float32)
+
+
+def validated(estimator: BaseEstimator, *data: Any, **settings: Any) -> Any:
+    """Return what scikit-learn's `validate_data` returns, without warnings of sums that overflow in its checks."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return validate_data(estimator, *data, **settings)
+
+
+def check_labels(y: Any) -> None:
+    """Raise a ValueError unless the labels are classes of one kind."""
+    distinct(y)
+    check_classification_targets(y)
 
 
 def at_least_two(classes: Array) -> Array:
@@ -196,9 +209,9 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             A file that stores the run, so that the same call resumes it after an interruption. Resuming needs a number
             as random_state.
         """
-        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=FLOATS)
-        check_classification_targets(y)
-        classes, seed = at_least_two(np.unique(y)), self._seed()
+        X, y = validated(self, X, y, accept_sparse="csr", dtype=FLOATS)
+        check_labels(y)
+        classes, seed = at_least_two(distinct(y)), self._seed()
         likelihood, sampler = self._likelihood(y, classes, sample_weight), self._sampler()
         problem = self._problem(X, y, classes, sample_weight, likelihood)
         self._warn_of_few_particles(problem, sampler)
@@ -207,7 +220,7 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         problem, tuning = self._chosen(problem)
         chosen = None
         if calibration is not None:
-            rows, labels = validate_data(self, *calibration, accept_sparse="csr", dtype=FLOATS, reset=False)
+            rows, labels = validated(self, *calibration, accept_sparse="csr", dtype=FLOATS, reset=False)
             trained = problem.prior.mean if np.ndim(self.prior_mean) else map_estimate(problem).theta
             held_out = self._problem(rows, labels, classes, None, problem.likelihood)
             problem, chosen = calibrate(held_out, trained, problem, seed=seed)
@@ -230,8 +243,8 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         as a prior; `MeanField` then makes the update.
         """
         begins = not hasattr(self, "posterior_")
-        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64, reset=begins)
-        check_classification_targets(y)
+        X, y = validated(self, X, y, accept_sparse="csr", dtype=np.float64, reset=begins)
+        check_labels(y)
         known = announced(y, classes, None if begins else self.classes_)
         likelihood = self._likelihood(y, known, sample_weight) if begins else self.posterior_.likelihood
         problem = self._problem(X, y, known, sample_weight, likelihood)
@@ -268,7 +281,7 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         process: pass what `tune` returned there as `tuning`. No process has all rows, so there is no `fingerprint_`.
         """
         with shared_errors():
-            X, y = validate_data(self, X, y, accept_sparse="csr", dtype=FLOATS, ensure_min_samples=0)
+            X, y = validated(self, X, y, accept_sparse="csr", dtype=FLOATS, ensure_min_samples=0)
             if tuning is None and (is_auto(self.prior_precision) or is_auto(self.intercept_precision)):
                 raise ValueError('an "auto" prior is chosen from all rows; pass tuning=clf.tune(X, y), or a number')
         known = at_least_two(np.unique(shared_classes(y, classes)))
@@ -369,7 +382,7 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def tune(self, X: Any, y: Any, sample_weight: Any = None) -> Tuning | None:
         """Return how "auto" chooses the prior for these data; None when nothing is "auto"."""
-        classes = np.unique(y)
+        classes = distinct(y)
         likelihood = self._likelihood(y, classes, sample_weight)
         return self._chosen(self._problem(X, np.asarray(y), classes, sample_weight, likelihood))[1]
 
@@ -422,16 +435,18 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _features(self, X: Any) -> Any:
         check_is_fitted(self)
-        return validate_data(self, X, accept_sparse="csr", dtype=FLOATS, reset=False)
+        return validated(self, X, accept_sparse="csr", dtype=FLOATS, reset=False)
 
     def _seed(self) -> int:
         seed = self.random_state
         return int(seed if isinstance(seed, int | np.integer) else check_random_state(seed).randint(2**31 - 1))
 
     def _sampler(self) -> Sampler:
-        """Return the sampler object; names are resolved here and nowhere else."""
+        """Return the sampler object; names are resolved here and nowhere else, and what else a run needs is checked."""
+        count(self.particles)
+        check_count("sweeps", self.sweeps, least=0)
         if not isinstance(self.sampler, str):
-            return self.sampler
+            return as_sampler(self.sampler)
         if self.sampler not in BY_NAME:
             raise ValueError(f"sampler is {self.sampler!r}; expected a sampler object or one of {', '.join(BY_NAME)}")
         sampler: Sampler = BY_NAME[self.sampler]()

@@ -26,6 +26,7 @@ import numpy as np
 
 from enkbayes.core.gaussian import Gaussian
 from enkbayes.core.low_rank import LowRankGaussian
+from enkbayes.core.numerics import in_range
 from enkbayes.core.problem import Problem
 from enkbayes.engine.arrays import Array, like, symmetric, to_numpy
 from enkbayes.inference.held_out import NARROW, SPREADS, TEMPERATURE, Calibration, Candidate, choose
@@ -71,6 +72,7 @@ class CoarseFits:
         return laplace(thinned(problem, self.curvature_rows, 0), mode)
 
 
+@in_range("the prior")
 def calibrate(
     held_out: Problem,
     theta: Array,
@@ -143,6 +145,7 @@ def calibrate(
     return answer(calibration.chosen, calibration.scale), calibration
 
 
+@in_range("the prior")
 def uncalibrated(
     train: Problem, theta: Array, *, spread: float = 1.0, share: float = 0.01
 ) -> tuple[Problem, Calibration]:

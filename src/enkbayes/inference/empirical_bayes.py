@@ -38,6 +38,7 @@ from enkbayes.core.ensemble import AffineEnsemble
 from enkbayes.core.gaussian import Gaussian, standard_points
 from enkbayes.core.linear_logits import LinearLogits
 from enkbayes.core.moments import Diverged
+from enkbayes.core.numerics import in_range
 from enkbayes.core.problem import Problem
 from enkbayes.engine.arrays import to_numpy
 from enkbayes.inference.evidence import elbo
@@ -135,7 +136,8 @@ def tune_prior(problem: Problem, groups: Any = None, *, search: PriorSearch | No
         raise ValueError(
             f"groups have shape {labels.shape}; expected ({problem.dim},) with labels 0, 1, ... and -1 for fixed ones"
         )
-    found, tuning = _found(problem, labels, PriorSearch() if search is None else search)
+    with in_range("the evidence"):
+        found, tuning = _found(problem, labels, PriorSearch() if search is None else search)
     if not tuning.converged:
         from sklearn.exceptions import ConvergenceWarning
 

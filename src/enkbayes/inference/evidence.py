@@ -24,6 +24,7 @@ import numpy as np
 from enkbayes.core.ensemble import AffineEnsemble
 from enkbayes.core.expectations import Expectation, closure, empirical
 from enkbayes.core.mixture import MixturePosterior
+from enkbayes.core.numerics import in_range
 from enkbayes.core.posterior import Posterior
 from enkbayes.core.problem import Problem
 from enkbayes.engine.arrays import namespace
@@ -68,6 +69,7 @@ class Evidence:
         return f"{self.value:.2f}{bar} ({self.method})"
 
 
+@in_range("the evidence")
 def log_evidence(
     problem: Problem, posterior: Posterior | MixturePosterior | None = None, *, seed: int = 0, budget: float = 3e11
 ) -> Evidence:

@@ -17,6 +17,7 @@ import numpy as np
 from scipy.optimize import minimize
 
 from enkbayes.core.expectations import closure
+from enkbayes.core.numerics import in_range
 from enkbayes.core.problem import Problem
 from enkbayes.engine.arrays import epsilon
 from enkbayes.engine.rows import Chunk, Sums
@@ -25,6 +26,7 @@ from enkbayes.samplers import MeanField
 from enkbayes.samplers.run import run
 
 
+@in_range("the parameters of the likelihood")
 def fit_likelihood(problem: Problem, *, tol: float = 1e-4, max_steps: int = 50) -> Problem:
     """Return the problem with the parameters of its likelihood that maximise the evidence lower bound; the problem
     itself where the likelihood has none.

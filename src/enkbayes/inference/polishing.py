@@ -20,6 +20,7 @@ import numpy as np
 
 from enkbayes.core.ensemble import AffineEnsemble
 from enkbayes.core.mixture import MixturePosterior
+from enkbayes.core.numerics import in_range
 from enkbayes.core.posterior import Posterior
 from enkbayes.core.problem import Problem
 from enkbayes.engine.arrays import like, to_numpy
@@ -36,6 +37,7 @@ BASE = 1000  # draws of the fitted Gaussian that estimate the log posterior befo
 Kind = TypeVar("Kind", bound=Posterior | MixturePosterior)
 
 
+@in_range("the polished particles")
 def polish(problem: Problem, posterior: Kind, sweeps: int = 20, *, seed: int = 0, progress: bool = False) -> Kind:
     """Return the posterior with every particle moved towards the exact posterior, `sweeps` times.
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from enkbayes.core.arguments import check_positive
 from enkbayes.core.gaussian import Gaussian
 from enkbayes.core.linear_logits import LinearLogits
 from enkbayes.engine.arrays import to_numpy
@@ -34,8 +35,7 @@ def weight_and_intercept_priors(
     """
     weight_precision = _number_for_auto(precision, "prior_precision")
     constant_precision = _number_for_auto(intercept_precision, "intercept_precision")
-    if not constant_precision > 0:
-        raise ValueError(f"intercept_precision is {constant_precision}; expected a positive number")
+    check_positive("intercept_precision", constant_precision)
     logits = outputs or 1
     constant = np.zeros(logits)
     if fit_intercept and np.shape(mean) in ((dim + 1,), (dim + 1, logits)):
@@ -107,7 +107,8 @@ def _covariance(dim: int, copies: int, precision: np.ndarray[Any, Any]) -> np.nd
     if precision.ndim < 2:
         if not np.all(precision > 0):
             raise ValueError(f"the smallest prior_precision is {precision.min():g}; expected positive numbers")
-        return np.repeat(np.broadcast_to(1 / precision, (dim,)), copies)
+        with np.errstate(over="ignore"):  # an infinite variance is refused with its range
+            return np.repeat(np.broadcast_to(1 / precision, (dim,)), copies)
     if not np.allclose(precision, precision.T, rtol=1e-6, atol=1e-12):
         raise ValueError("the matrix prior_precision is not symmetric; pass (A + A.T) / 2")
     smallest = float(np.linalg.eigvalsh(precision)[0])
@@ -132,9 +133,12 @@ def _mean(dim: int, outputs: int | None, mean: Any) -> np.ndarray[Any, Any]:
 
 def _numbers(x: Any, name: str) -> np.ndarray[Any, Any]:
     try:
-        values = np.asarray(to_numpy(x), dtype=np.float64)
-    except (TypeError, ValueError):
-        raise ValueError(f"{name} is {x!r}; expected a number or an array of numbers") from None
+        given = to_numpy(x)
+        values = np.asarray(given, dtype=np.float64) if given.dtype.kind in "fiubO" else None
+    except (TypeError, ValueError, OverflowError):
+        values = None
+    if values is None:
+        raise ValueError(f"{name} is {x!r}; expected a number or an array of numbers")
     if not np.all(np.isfinite(values)):
         raise ValueError(f"{name} contains NaN or infinite values; expected finite numbers")
     return values

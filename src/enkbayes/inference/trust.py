@@ -40,6 +40,7 @@ import scipy.sparse
 
 from enkbayes.core.ensemble import AffineEnsemble
 from enkbayes.core.mixture import LEAST, MixturePosterior
+from enkbayes.core.numerics import in_range
 from enkbayes.core.posterior import Posterior
 from enkbayes.core.problem import Problem
 from enkbayes.engine.arrays import epsilon, to_numpy
@@ -109,6 +110,7 @@ class Trust:
         return self.effective * self.draws
 
 
+@in_range("the trust report")
 def assess(
     problem: Problem, posterior: Posterior | MixturePosterior, *, draws: int | None = None, seed: int = 0
 ) -> Trust:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from enkbayes.core.arguments import is_number
 from enkbayes.core.ensemble import AffineEnsemble
 from enkbayes.core.expectations import empirical
 from enkbayes.core.moments import Moments
@@ -108,8 +109,8 @@ class Equilibrium(Settings):
     enough: float = field(default=3.0, repr=False)
 
     def __post_init__(self) -> None:
-        if self.tau is not None and not 0 < self.tau <= 1:
-            raise ValueError(f"tau is {self.tau}; expected a number in (0, 1], or None to let the sampler choose")
+        if self.tau is not None and not (is_number(self.tau) and 0 < self.tau <= 1):
+            raise ValueError(f"tau is {self.tau!r}; expected a number in (0, 1], or None to let the sampler choose")
         if self.tau is not None and self.batch is not None:
             raise ValueError(
                 "both tau and batch are given; mini-batches have their own decaying steps, so leave tau out"

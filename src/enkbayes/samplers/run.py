@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from enkbayes.core.moments import Diverged
+from enkbayes.core.numerics import failed
 from enkbayes.core.posterior import Info, Posterior
 from enkbayes.core.problem import Problem
 from enkbayes.engine.arrays import Array, all_finite, to_numpy
 from enkbayes.samplers.equilibrium import Equilibrium
 from enkbayes.samplers.progress import progress_bar
 from enkbayes.samplers.recorder import Recorder, thinned
-from enkbayes.samplers.start import first_state, resumed, stepper, whole_seed
+from enkbayes.samplers.start import as_sampler, first_state, resumed, stepper, whole_seed
 from enkbayes.samplers.state import Sampler, State
 
 
@@ -64,7 +64,7 @@ def iterate(
     3 0.4219
     4 1.0
     """
-    sampler = Equilibrium() if sampler is None else sampler
+    sampler = Equilibrium() if sampler is None else as_sampler(sampler)
     if state is None:
         seed = whole_seed(seed)
         begin = partial(first_state, problem, sampler, particles, seed, theta)
@@ -111,7 +111,7 @@ def run(
     >>> posterior.info.converged
     True
     """
-    sampler = Equilibrium() if sampler is None else sampler
+    sampler = Equilibrium() if sampler is None else as_sampler(sampler)
     started = time.perf_counter()
     if recorder is not None:
         size = (particles if theta is None else len(theta)) if state is None else None
@@ -152,7 +152,9 @@ def _guarded(problem: Problem, step: Callable[[], State], before: State | None) 
             state = step()
             if all_finite(state.ensemble.mean) and all_finite(state.ensemble.basis):
                 return state
-        except Diverged:
+        except Exception as error:
+            if not failed(error):
+                raise
             if before is None:
                 raise ValueError(
                     "the logits of the initial ensemble overflow; scale the features or the prior down"

@@ -4,34 +4,14 @@ work.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import fields
-from numbers import Integral, Real
 from typing import Any, ClassVar
 
+from enkbayes.core.arguments import check_count, check_positive, check_tolerance
 from enkbayes.core.ensemble import AffineEnsemble
 from enkbayes.core.problem import Problem
 from enkbayes.samplers.state import State
-
-
-def check_count(name: str, value: Any) -> None:
-    """Raise a ValueError unless the value is a whole number, at least 1 (None: not in use)."""
-    if value is not None and not (isinstance(value, Integral) and int(value) >= 1):
-        raise ValueError(f"{name} is {value!r}; expected a whole number, at least 1")
-
-
-def check_positive(name: str, value: Any) -> None:
-    """Raise a ValueError unless the value is a finite positive number."""
-    if not (isinstance(value, Real) and math.isfinite(value) and float(value) > 0):
-        raise ValueError(f"{name} is {value!r}; expected a positive number")
-
-
-def check_tolerance(name: str, value: Any) -> None:
-    """Raise a ValueError unless the value is a number that a residual can be compared with."""
-    if not (isinstance(value, Real) and float(value) >= 0):
-        raise ValueError(f"{name} is {value!r}; expected a number, at least 0")
-
 
 CHECKS: dict[str, Callable[[str, Any], None]] = {
     **dict.fromkeys(("steps", "max_steps", "batch", "rank"), check_count),
@@ -56,8 +36,9 @@ class Settings:
 
     def __post_init__(self) -> None:
         for field in fields(self):  # type: ignore[arg-type]
-            if field.name in CHECKS:
-                CHECKS[field.name](field.name, getattr(self, field.name))
+            value = getattr(self, field.name)
+            if field.name in CHECKS and not (value is None and field.default is None):
+                CHECKS[field.name](field.name, value)
 
     @property
     def horizon(self) -> int:

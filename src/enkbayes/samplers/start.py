@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from enkbayes.core.arguments import is_whole
 from enkbayes.core.ensemble import AffineEnsemble
 from enkbayes.core.gaussian import Gaussian, standard_points
 from enkbayes.core.problem import Problem
@@ -70,9 +71,27 @@ def from_draws(prior: Gaussian, theta: Array) -> AffineEnsemble:
     return in_prior_frame(prior, prior.whiten((theta - prior.mean).mT).mT)
 
 
+def as_sampler(sampler: Any) -> Sampler:
+    """Return a sampler, or raise a ValueError for what is none, the class of a sampler included.
+
+    >>> as_sampler(Equilibrium)
+    Traceback (most recent call last):
+        ...
+    ValueError: the sampler is the class Equilibrium; expected an object, such as Equilibrium()
+    """
+    if isinstance(sampler, type):
+        raise ValueError(
+            f"the sampler is the class {sampler.__name__}; expected an object, such as {sampler.__name__}()"
+        )
+    if not all(hasattr(sampler, name) for name in ("init", "step", "horizon")):
+        raise ValueError(f"the sampler is {sampler!r}; expected an object such as Equilibrium() or MeanField()")
+    found: Sampler = sampler
+    return found
+
+
 def count(particles: Any) -> int:
     """Return a number of particles that makes an ensemble."""
-    if not isinstance(particles, Integral) or particles < 2:
+    if not is_whole(particles, 2):
         raise ValueError(f"particles is {particles!r}; expected a whole number, at least 2 to have some spread")
     return int(particles)
 

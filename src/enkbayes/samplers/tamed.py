@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from enkbayes.core.arguments import is_number
 from enkbayes.core.ensemble import AffineEnsemble
 from enkbayes.core.expectations import EnsembleLogits, Expectation
 from enkbayes.core.likelihoods.base import Averages
@@ -14,6 +15,8 @@ from enkbayes.core.moments import Moments
 from enkbayes.core.problem import Problem
 from enkbayes.engine.arrays import Array, namespace
 from enkbayes.samplers.state import State
+
+SMALLEST = 1e-9  # step size, so that a run ends
 
 
 @dataclass(frozen=True)
@@ -54,8 +57,8 @@ class TamedHomotopy:
     diagonal: bool = False
 
     def __post_init__(self) -> None:
-        if not 0 < self.ds <= 1:
-            raise ValueError(f"ds is {self.ds}; expected a number in (0, 1]")
+        if not (is_number(self.ds) and SMALLEST <= self.ds <= 1):
+            raise ValueError(f"ds is {self.ds!r}; expected a number in [{SMALLEST:g}, 1]")
 
     @property
     def horizon(self) -> int:

@@ -16,6 +16,7 @@ import numpy as np
 
 from enkbayes.core.gaussian import Gaussian
 from enkbayes.core.low_rank import LowRankGaussian
+from enkbayes.core.numerics import in_range
 from enkbayes.core.problem import Problem
 from enkbayes.engine.arrays import Array, epsilon, like, to_numpy
 from enkbayes.solvers.newton import NewtonSearch
@@ -40,6 +41,7 @@ class MapEstimate:
     message: str
 
 
+@in_range("the most probable parameters")
 def map_estimate(
     problem: Problem,
     *,

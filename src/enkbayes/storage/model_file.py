@@ -19,6 +19,7 @@ caller, because no file decides which code is imported.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
@@ -68,12 +69,7 @@ class Artefact:
 def write(artefact: Artefact, path: str | Path) -> None:
     """Write a model file, all or nothing."""
     header, tensors = encode(artefact)
-    try:
-        container.write(path, KIND, header, tensors)
-    except (TypeError, ValueError) as error:
-        raise ValueError(
-            f"the preprocessing cannot be written as JSON ({error}); use numbers, text, lists, dicts"
-        ) from None
+    container.write(path, KIND, header, tensors)
 
 
 def read(path: str | Path, likelihood: type | None = None) -> Artefact:
@@ -98,7 +94,7 @@ def encode(artefact: Artefact) -> tuple[Header, Tensors]:
     header: Header = {
         "kind": "posterior" if estimator is None else estimator.get("kind", "classifier"),
         "posterior": stored,
-        "preprocessing": None if artefact.preprocessing is None else dict(artefact.preprocessing),
+        "preprocessing": None if artefact.preprocessing is None else _json(artefact.preprocessing),
         "fingerprint": artefact.fingerprint,
         **{name: encoder(getattr(artefact, name), name) for name in RECORDS},
     }
@@ -129,6 +125,17 @@ def decode(header: Header, tensors: Tensors, likelihood: type | None = None) -> 
     if unused := tensors.keys() - decoder.used:
         raise ValueError(f"unexpected tensors {sorted(unused)}")
     return Artefact(posterior, estimator, preprocessing, fingerprint, str(header.get("library")), **records)
+
+
+def _json(preprocessing: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a dict that JSON can hold, or say what it cannot hold and what to do."""
+    try:
+        json.dumps(found := dict(preprocessing), allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValueError(
+            f"the preprocessing cannot be written as JSON ({error}); use finite numbers, text, lists, dicts"
+        ) from None
+    return found
 
 
 def _stored(encoder: Encoder, posterior: Posterior, prefix: str = "") -> dict[str, Any]:

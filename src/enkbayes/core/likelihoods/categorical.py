@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from enkbayes.core.arguments import is_whole
 from enkbayes.core.likelihoods.base import Averages, Likelihood, weighted
 from enkbayes.core.moments import Diverged
 from enkbayes.core.quadrature import GaussianPoints
@@ -35,8 +36,10 @@ class Categorical(Likelihood):
     outputs: int = field()  # without it the dataclass would take the base's None for a default
 
     def __post_init__(self) -> None:
-        if self.outputs < 2:
-            raise ValueError(f"a softmax over {self.outputs} class(es) says nothing; expected at least 2")
+        if not is_whole(self.outputs, 2):
+            raise ValueError(
+                f"a softmax over {self.outputs!r} class(es) says nothing; expected a whole number, at least 2"
+            )
 
     @property
     def n_classes(self) -> int:  # type: ignore[override]

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from enkbayes.core.arguments import check_positive
 from enkbayes.core.likelihoods.base import Averages, Likelihood
 from enkbayes.engine.arrays import Array, namespace
 
@@ -25,8 +26,7 @@ class Normal(Likelihood):
     variance: float = 1.0
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.variance) and self.variance > 0):
-            raise ValueError(f"the noise variance is {self.variance}; expected a positive number")
+        check_positive("the noise variance", self.variance)
 
     @property
     def parameters(self) -> np.ndarray[Any, Any]:

@@ -56,7 +56,10 @@ class Ordinal(Likelihood):
     cutpoints: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        cutpoints = tuple(float(c) for c in self.cutpoints)
+        try:
+            cutpoints = tuple(float(c) for c in self.cutpoints)
+        except (TypeError, ValueError):
+            raise ValueError(f"the cutpoints are {self.cutpoints!r}; expected increasing numbers") from None
         object.__setattr__(self, "cutpoints", cutpoints)
         if not cutpoints or not np.all(np.isfinite(cutpoints)) or np.any(np.diff(cutpoints) <= 0):
             raise ValueError(f"the cutpoints are {cutpoints}; expected one or more finite numbers in increasing order")

@@ -17,12 +17,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from enkbayes.core.arguments import check_count
 from enkbayes.core.ensemble import AffineEnsemble
 from enkbayes.core.posterior import Posterior
 from enkbayes.core.problem import Problem
 from enkbayes.engine.arrays import like
 from enkbayes.evaluation.baselines.method import fitted
-from enkbayes.samplers.settings import check_count
 from enkbayes.samplers.start import from_draws
 from enkbayes.solvers.laplace import laplace_ensemble
 from enkbayes.solvers.map_estimate import map_estimate

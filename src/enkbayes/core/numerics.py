@@ -1,0 +1,43 @@
+"""Computations that may leave the range of floating-point numbers: quiet on the way, one sentence when they have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+
+
+def failed(error: Exception) -> bool:
+    """Return whether an error means that numbers became infinite, NaN or singular, in whatever library.
+
+    >>> failed(OverflowError("math range error")), failed(np.linalg.LinAlgError("Singular matrix")), failed(KeyError())
+    (True, True, False)
+    """
+    torchs = type(error).__name__ == "_LinAlgError" or (isinstance(error, RuntimeError) and "overflow" in str(error))
+    return isinstance(error, ArithmeticError | np.linalg.LinAlgError) or torchs
+
+
+@contextmanager
+def in_range(what: str) -> Iterator[None]:
+    """Run a block, or as a decorator a function, without floating-point warnings. If the numbers overflow or a matrix
+    turns out singular, raise a ValueError that names what was computed.
+
+    >>> with in_range("the root"):
+    ...     _ = np.linalg.inv(np.zeros((1, 1)))
+    Traceback (most recent call last):
+        ...
+    ValueError: the root cannot be computed in floating-point numbers (Singular matrix); scale features, weights and \
+prior to moderate numbers
+    """
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        try:
+            yield
+        except Exception as error:
+            if not failed(error):
+                raise
+            reason = " ".join(str(error).split()).partition(": The factorization")[0] or type(error).__name__
+            raise ValueError(
+                f"{what} cannot be computed in floating-point numbers ({reason}); scale features, weights and prior to "
+                "moderate numbers"
+            ) from None
