@@ -1,0 +1,59 @@
+"""Cases that `make fuzz` once found to break the rules, each minimised and named."""
+
+import pytest
+
+from fuzz.campaign import outcome
+
+FOUND = {
+    "a sampler that is a class": ("estimator", {"seed": 0, "sampler": "class"}, "refused"),
+    "a sampler that is a number": ("estimator", {"seed": 0, "sampler": "3"}, "refused"),
+    "particles in quotes": ("estimator", {"seed": 0, "particles": "'5'"}, "refused"),
+    "no number of particles": ("estimator", {"seed": 0, "particles": "None"}, "refused"),
+    "an intercept without precision": ("estimator", {"seed": 0, "intercept_precision": "None"}, "refused"),
+    "a complex precision": ("estimator", {"seed": 0, "prior_precision": "1j"}, "refused"),
+    "a precision without inverse": ("estimator", {"seed": 0, "prior_precision": "5e-324"}, "refused"),
+    "a precision of 1e300": ("estimator", {"seed": 0, "prior_precision": "1e+300"}, "refused"),
+    "a precision beyond floats": ("estimator", {"seed": 0, "prior_precision": str(10**400)}, "refused"),
+    "a missing class": ("estimator", {"seed": 0, "first": "partial_fit with a None"}, "refused"),
+    "text and numbers as labels": ("estimator", {"seed": 0, "y": "numbers and text"}, "refused"),
+    "weights as objects": ("estimator", {"seed": 0, "weight": "objects"}, "valid"),
+    "huge weights": ("estimator", {"seed": 0, "weight": "huge"}, "refused"),
+    "features next to infinity": ("estimator", {"seed": 0, "X": "largest"}, "refused"),
+    "an outlier and a softmax": ("estimator", {"seed": 0, "X": "outlier", "y": "plain"}, None),
+    "far features, stochastic": (
+        "estimator",
+        {"seed": 0, "X": "far away", "fit_intercept": "False", "sampler": "stochastic"},
+        None,
+    ),
+    "far features, trotter": (
+        "estimator",
+        {"seed": 0, "X": "far away", "fit_intercept": "False", "sampler": "trotter"},
+        None,
+    ),
+    "held-out rows of another size": ("estimator", {"seed": 0, "X": "huge", "held_out": "one"}, "refused"),
+    "a likelihood that is text": ("core", {"seed": 0, "likelihood": "text"}, "refused"),
+    "a likelihood that is a class": ("core", {"seed": 0, "likelihood": "class"}, "refused"),
+    "cutpoints that are text": ("core", {"seed": 0, "likelihood": "Ordinal 'x'"}, "refused"),
+    "a variance that is text": ("core", {"seed": 0, "likelihood": "Normal 'x'"}, "refused"),
+    "particles all but equal": ("core", {"seed": 0, "theta": "tiny"}, None),
+    "particles for another prior": ("core", {"seed": 0, "theta": "tiny", "particles": "-1", "y": "plain"}, None),
+    "a step of 1e300": ("core", {"seed": 0, "sampler": "TrotterSampler ds 1e+300"}, None),
+    "a step of 1e300 in torch": (
+        "core",
+        {"seed": 0, "library": "torch float32", "sampler": "TrotterSampler ds 1e+300"},
+        None,
+    ),
+    "chunks of half a row": ("core", {"seed": 0, "chunk": "nan"}, "refused"),
+    "rows of different lengths": ("core", {"seed": 0, "X": "ragged"}, "refused"),
+    "a stream with a number of classes": ("core", {"seed": 0, "source": "stream", "classes": "number"}, "refused"),
+    "a truth value as a step": ("core", {"seed": 0, "sampler": "Equilibrium tau True"}, "refused"),
+}
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_once_broken(name):
+    area, case, expected = FOUND[name]
+    if area == "networks" or "torch" in case.get("library", ""):
+        pytest.importorskip("torch")
+    found = outcome(area, case)
+    assert found == expected if expected else not found.startswith("broken"), found
