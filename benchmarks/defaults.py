@@ -151,7 +151,7 @@ def main() -> None:
         with threadpool_limits(1), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             run(names, options.methods.split(";"), path, time.time() + 60 * options.minutes)
-        if options.sets == "development":
+        if options.sets == "development" or options.out:
             return
         result = {"environment": environment(), "sets": collected(list(read(path).values()))}
         RESULT.write_text(json.dumps(result) + "\n", encoding="utf-8")

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from enkbayes.inference import (
         Advice,
         Evidence,
+        acquire,
         advise,
         assess,
         fit_likelihood,
@@ -63,6 +64,7 @@ __all__ = [
     "TrotterSampler",
     "Uncertainty",
     "__version__",
+    "acquire",
     "advise",
     "assess",
     "fit_likelihood",
@@ -94,6 +96,7 @@ _ON_FIRST_USE = {
         (
             "Advice",
             "Evidence",
+            "acquire",
             "advise",
             "assess",
             "fit_likelihood",

@@ -2,6 +2,7 @@
 particles.
 """
 
+from enkbayes.inference.acquisition import acquire
 from enkbayes.inference.advice import Advice, advise
 from enkbayes.inference.calibration import calibrate, uncalibrated
 from enkbayes.inference.empirical_bayes import Tuning, tune_prior
@@ -30,6 +31,7 @@ __all__ = [
     "Propagation",
     "Trust",
     "Tuning",
+    "acquire",
     "advise",
     "assess",
     "calibrate",
