@@ -242,10 +242,11 @@ class Posterior:
     def sample_proba(self, features: Array | Callable[[Array], Array], *, noise: Array | None = None) -> Array:
         """Return the class probabilities that each particle predicts, (J, n, K), with one draw of the noise each."""
         if self.map is not None and hasattr(features, "__len__"):
+            rows = features.shape[0] if hasattr(features, "shape") else len(features)  # sparse matrices have no length
             each = 16.0 * self.ensemble.size * (self.likelihood.n_classes or 1)  # the parts, and their concatenation
             check_fits(
-                each * len(features),
-                f"the predictions of {self.ensemble.size:,} particles for {len(features):,} rows",
+                each * rows,
+                f"the predictions of {self.ensemble.size:,} particles for {rows:,} rows",
                 lambda free: f"pass at most about {int(free / each):,} rows at a time",
             )
         return self._by_chunk(features, self._particle_proba, axis=1, noise=noise)
