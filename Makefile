@@ -5,7 +5,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --co
 SOURCES := pyproject.toml constraints.txt
 APT := $(if $(filter-out 0,$(shell id -u)),sudo -n) env DEBIAN_FRONTEND=noninteractive apt-get -qq
 
-.PHONY: demo test docs test-browser fuzz bench bench-speed bench-usefulness bench-defaults dist clean
+.PHONY: demo test docs test-browser fuzz fuzz-files faults bench bench-speed bench-usefulness bench-defaults dist clean
 
 demo: .venv/.demo
 	$(BIN)/enkbayes demo --out demo
@@ -59,6 +59,12 @@ dist: .venv/bin/python  # builds wheel and sdist and checks them
 	rm -rf dist
 	$(BIN)/python -m build --outdir dist .
 	$(BIN)/python -m twine check --strict dist/*
+
+faults: .venv/.test  # kills processes and fails disks; stores every case, so an interrupted run resumes
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 nice -n 19 $(BIN)/python benchmarks/faults.py
+
+fuzz-files: .venv/.test  # reads 20,000 damaged files; stores every batch, so an interrupted run resumes
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 nice -n 19 $(BIN)/python benchmarks/fuzz_files.py
 
 clean:
 	rm -rf .venv .venv-peers demo dist docs/_build docs/api/generated docs/develop build .mypy_cache .pytest_cache .ruff_cache .hypothesis

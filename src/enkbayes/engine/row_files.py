@@ -6,9 +6,11 @@
 
 from __future__ import annotations
 
+import errno
 import lzma
 import math
 import struct
+import tokenize
 import zipfile
 import zlib
 from collections import Counter
@@ -149,8 +151,20 @@ def open_rows(path: str | Path, target: str | None = None, chunk: int = CHUNK) -
 
 # the readers of the formats
 
-_UNREADABLE = (ValueError, TypeError, KeyError, SyntaxError, RecursionError, OverflowError, MemoryError, EOFError)
+_UNREADABLE = (
+    ValueError,
+    TypeError,
+    KeyError,
+    SyntaxError,
+    RecursionError,
+    OverflowError,
+    MemoryError,
+    EOFError,
+    tokenize.TokenError,
+)
 """What numpy raises for the header of an array that is none."""
+_ARCHIVE = (struct.error, NotImplementedError, UnicodeDecodeError, OverflowError)
+"""What the reader of zip archives raises for a damaged one, beside its own errors."""
 
 
 @dataclass(frozen=True)
@@ -272,7 +286,9 @@ def _archive(path: str | Path) -> Iterator[zipfile.ZipFile]:
     try:
         with zipfile.ZipFile(path) as archive:
             yield archive
-    except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, struct.error, NotImplementedError) as error:
+    except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, *_ARCHIVE, OSError) as error:
+        if isinstance(error, OSError) and error.errno != errno.EINVAL:  # a negative offset, not an error of the disk
+            raise
         raise ValueError(f"{path} is damaged ({error}); write it again with numpy.savez") from None
 
 
@@ -297,8 +313,11 @@ def open_parquet(path: str | Path) -> Iterator[Any]:
         with parquet.ParquetFile(path) as file:
             check_names(file.schema_arrow.names, path)
             yield file
-    except pyarrow.ArrowException as error:
-        raise ValueError(f"{path} is not a readable parquet file: {str(error).splitlines()[0]}") from None
+    except (pyarrow.ArrowException, OSError, UnicodeDecodeError, OverflowError) as error:
+        if isinstance(error, OSError) and error.errno is not None:  # of the disk; arrow's own errors have no number
+            raise
+        words = next(iter(str(error).splitlines()), "no reason was given").rstrip(": ")
+        raise ValueError(f"{path} is not a readable parquet file: {words}") from None
 
 
 def parquet_numbers(column: Any, dtype: Any) -> np.ndarray[Any, Any]:

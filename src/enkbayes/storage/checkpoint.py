@@ -20,6 +20,7 @@ import math
 import signal
 import threading
 import time
+import traceback
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
@@ -34,6 +35,7 @@ from enkbayes.engine.processes import ProcessLost
 from enkbayes.engine.sharded_rows import errors_of, leads, most_advanced
 from enkbayes.samplers import FROM_PRIOR, Sampler, State
 from enkbayes.samplers.recorder import Entry, Recorder, thinned
+from enkbayes.samplers.run import iterate
 from enkbayes.samplers.start import mean_field_of
 from enkbayes.storage import container
 from enkbayes.storage.codec import Decoder, Encoder, UnknownType
@@ -103,6 +105,7 @@ class CheckpointWriter:
     trace: list[Entry] = field(default_factory=list, init=False, repr=False)
     _run: tuple[Problem, Sampler, Header] | None = field(default=None, init=False, repr=False)
     _last: State | None = field(default=None, init=False, repr=False)
+    _restored: State | None = field(default=None, init=False, repr=False)
     _due: float = field(default=0.0, init=False, repr=False)
     _terminated: bool = field(default=False, init=False, repr=False)
     _handler: Any = field(default=None, init=False, repr=False)
@@ -122,6 +125,7 @@ class CheckpointWriter:
         """
         identity = identify(problem)
         self._run, self._last, self._terminated = (problem, sampler, identity), None, False
+        self._restored = None
         self._due, self.trace = self.clock() + self.every, []
         mine: Snapshot | None = None
         with errors_of(problem.rows):
@@ -140,7 +144,7 @@ class CheckpointWriter:
                 f"the checkpoint {self.path} belongs to another run, with {error}; {KIND.remedy}"
             ) from None
         try:
-            state = found.restore(problem, sampler)
+            state = self._restored = found.restore(problem, sampler)
             self.trace = found.trace
         except (ArithmeticError, ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
             raise ValueError(f"the checkpoint {self.path} is damaged: {error}; {KIND.remedy}") from None
@@ -175,12 +179,21 @@ class CheckpointWriter:
                 self._finish()
             elif isinstance(error, ProcessLost | Stopped | KeyboardInterrupt):
                 raise type(error)(f"{str(error) or 'interrupted'}; {self._rescue()}") from None
+            elif self._restored is not None and self._restored.steps == self._steps and _in_a_step(error):
+                raise ValueError(
+                    f"the run cannot go on from the checkpoint {self.path}, which is damaged ({error}); {KIND.remedy}"
+                ) from None
             else:
                 self._rescue()
         finally:
             if self._handler is not None:
                 signal.signal(signal.SIGTERM, self._handler)
                 self._handler = None
+
+    @property
+    def _steps(self) -> int | None:
+        """The steps of the last state that was recorded."""
+        return None if self._last is None else self._last.steps
 
     @property
     def _problem(self) -> Problem:
@@ -222,6 +235,13 @@ class CheckpointWriter:
         finally:
             end = self.clock()
             self._due = end + max(self.every, (end - begin) / self.share)
+
+
+def _in_a_step(error: BaseException) -> bool:
+    """Return whether an error is what a step raises for a state that does not fit, and not one of a callback."""
+    if not isinstance(error, ArithmeticError | AttributeError | LookupError | TypeError | ValueError):
+        return False
+    return any(frame.f_code is iterate.__code__ for frame, _ in traceback.walk_tb(error.__traceback__))
 
 
 def remove(path: str | Path) -> None:
@@ -375,9 +395,13 @@ def _close(found: Any, expected: list[float | None], precision: float) -> bool:
     """Return whether numbers agree up to the round-off of sums in another order."""
     if not isinstance(found, list) or len(found) != len(expected):
         return False
+    if not all(x is None or isinstance(x, int | float) for x in found):
+        return False
     pairs = [(math.nan if a is None else a, math.nan if b is None else b) for a, b in zip(found, expected, strict=True)]
     return all(np.allclose(a, b, rtol=precision, atol=precision, equal_nan=True) for a, b in pairs)
 
 
 def _words(x: Any) -> str:
-    return " with ".join([x[0], " and ".join(x[1:])] if len(x) > 1 else x) if isinstance(x, list) and x else str(x)
+    if not isinstance(x, list) or not all(isinstance(word, str) for word in x):
+        return str(x)
+    return " with ".join([x[0], " and ".join(x[1:])] if len(x) > 1 else x)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -55,6 +56,30 @@ def replacing(path: str | Path) -> Iterator[Path]:
         raise
     finally:
         _discard(draft, lock)
+
+
+@contextmanager
+def draft_folder(parent: Path) -> Iterator[Path]:
+    """Yield a temporary folder in another one, removed at the end or, if the process is killed, by the next one.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as parent, draft_folder(Path(parent)) as folder:
+    ...     folder.is_dir()
+    True
+    """
+    remove_abandoned(parent)
+    folder = parent / f"{PREFIX}{uuid4().hex}"
+    folder.mkdir()
+    lock = None if fcntl is None else os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        if lock is not None:
+            with suppress(OSError):
+                fcntl.flock(lock, fcntl.LOCK_EX)
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        if lock is not None:
+            os.close(lock)
 
 
 def destination(path: str | Path) -> Path:
@@ -121,10 +146,14 @@ def remove_abandoned(folder: Path) -> None:
         return
     for draft in folder.glob(f"{PREFIX}*"):
         with suppress(OSError):  # locked by a living process, or not ours to remove
-            descriptor = os.open(draft, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            access = os.O_RDONLY if draft.is_dir() else os.O_RDWR
+            descriptor = os.open(draft, access | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                draft.unlink(missing_ok=True)
+                if draft.is_dir():
+                    shutil.rmtree(draft)
+                else:
+                    draft.unlink(missing_ok=True)
             finally:
                 os.close(descriptor)
 

@@ -149,7 +149,10 @@ def _column(values: np.ndarray[Any, Any], name: str, path: Path) -> np.ndarray[A
     if values.dtype.kind in "fiub":
         return values.astype(np.float64)
     if values.dtype.kind == "S":
-        values = np.char.decode(values, "utf-8")
+        try:
+            values = np.char.decode(values, "utf-8")
+        except UnicodeDecodeError:
+            raise ValueError(f"column {name!r} of {path} is not UTF-8 text; save it as text in UTF-8") from None
     if values.dtype.kind != "U":
         raise ValueError(f"column {name!r} of {path} has dtype {values.dtype}; expected numbers, truth values or text")
     return values.astype(object)

@@ -13,11 +13,12 @@ import os
 import shutil
 import subprocess
 import tarfile
-import tempfile
 import zlib
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+
+from enkbayes.storage.files import draft_folder
 
 
 @dataclass(frozen=True)
@@ -56,10 +57,10 @@ def download(archive: Archive) -> Path:
     path = folder / archive.file
     if not path.exists():
         folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder) as draft:
-            if why := _fetch(archive, Path(draft)):
+        with draft_folder(folder) as draft:
+            if why := _fetch(archive, draft):
                 raise ValueError(f"{archive.name} could not be downloaded: {why}; {archive.otherwise}")
-            (Path(draft) / archive.file).replace(path)
+            (draft / archive.file).replace(path)
     elif wrong := _difference(path, archive):
         raise ValueError(
             f"{path} is not the expected archive of {archive.name}: {wrong}; delete it to download it again"
