@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import enkbayes as eb
+from enkbayes.core.expectations import Expectation
 
 rng = np.random.default_rng(0)
 X, NEW = rng.standard_normal((30, 7)), 1.5 * rng.standard_normal((500, 7))
@@ -43,3 +44,19 @@ def test_own_averages_are_there_on_request():
     assert own.info.converged
     assert own.info.blend == 0.0
     assert eb.run(GRADES, particles=20, seed=1).info.blend == 1.0
+
+
+def test_up_to_a_thousand_parameters_few_particles_have_the_dense_covariance():
+    """A structured one has other logit variances where classes interact."""
+    rng = np.random.default_rng(3)
+    features = rng.standard_normal((60, 102)) @ np.diag(np.linspace(2, 0.2, 102))
+    labels = np.argmax(features @ rng.standard_normal((102, 5)) + rng.gumbel(size=(60, 5)), axis=1)
+    problem = eb.Problem.create(features, labels, 0.1)
+    few, other = (eb.run(problem, sampler, particles=20) for sampler in (eb.MeanField(), eb.MeanField(dense_few=500)))
+    assert few.ensemble.complement is None
+    linear = problem.linear_logits("the test")
+    V, W = (linear.predictive_logits(features, posterior.ensemble)[1] for posterior in (few, other))
+    dense, structured = np.sum(V**2, axis=(1, 2)), np.sum(W**2, axis=(1, 2))
+    hessian = problem.moments(few.ensemble, Expectation(1.0)).S + problem.prior_moments(few.ensemble).S
+    assert np.max(np.abs(hessian - np.eye(problem.dim))) < 0.02
+    assert np.max(np.abs(structured / dense - 1)) > 0.01

@@ -228,6 +228,43 @@ class GaussianPoints:
         return xp.matmul(inverse.mT, xp.matmul(inner, inverse))
 
 
+def averaged_over_points(
+    function: Callable[[Array], Array],
+    mean_logits: Array,
+    V: Array,
+    *,
+    wide: tuple[float, ...] = (0.5, 1.5),
+    at_once: int = 2**22,
+) -> Array:
+    """Return the averages (n, C) of what function(logits (m, Q, K)) returns, (m, Q, C), over K Gaussian logits a row
+    with means (n, K) and covariances V V', V (n, K, r).
+
+    A row has 256 quasi-random points, and four times as many for every width in `wide` that the largest standard
+    deviation of its logits, up to a common shift, exceeds: 256 points are off by .001 at a standard deviation of 1 and
+    by .02 at 3. The number follows from the row alone, so it has the same average in every chunk. At most `at_once`
+    logits are held at a time. A program that is being recorded has 256 points for all rows.
+
+    >>> x = averaged_over_points(lambda z: z * z, np.zeros((2, 2)), np.asarray([[[1.0], [0.0]], [[4.0], [0.0]]]))
+    >>> x.round(9).tolist()
+    [[1.0, 0.0], [16.0, 0.0]]
+    """
+    xp = namespace(V)
+    if is_traced(V):
+        return xp.mean(function(GaussianPoints.of(V).logits(mean_logits)), axis=1)
+    centred = V - xp.mean(V, axis=1, keepdims=True)
+    sd = to_numpy(xp.max(xp.sum(centred * centred, axis=-1), axis=1)) ** 0.5
+    levels = np.searchsorted(np.asarray(wide), sd)
+    groups, parts = [np.flatnonzero(levels == level) for level in np.unique(levels)] or [np.arange(0)], []
+    for group in groups:
+        level = int(levels[group[0]]) if len(group) else 0
+        few = max(1, at_once // (V.shape[1] * 2 ** (8 + 2 * level)))
+        for some in list(row_slices(len(group), few)) or [slice(0)]:
+            rows = group[some]
+            points = GaussianPoints.of(take_rows(V, rows), level)
+            parts.append(xp.mean(function(points.logits(take_rows(mean_logits, rows))), axis=1))
+    return take_rows(xp.concat(parts, axis=0), np.argsort(np.concatenate(groups)))
+
+
 def cholesky(cov: Array) -> Array:
     """Return Cholesky factors of covariances (n, K, K), with a ridge at the level of round-off."""
     xp = namespace(cov)

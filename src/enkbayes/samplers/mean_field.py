@@ -54,7 +54,7 @@ class MeanField(Settings):
     dense : int
         Number of parameters up to which a P x P covariance is the default.
     dense_few : int
-        The same for a run with fewer particles than parameters, where it brings little.
+        The same for a run with fewer particles than parameters, which would otherwise take seconds.
     low_rank_tol : float
         Residual below which the structure of a low-rank covariance, not the iteration, limits the accuracy.
     low_rank : LowRankSolver
@@ -75,7 +75,7 @@ class MeanField(Settings):
     float32: bool = field(default=True, repr=False)
     large: float = field(default=3e7, repr=False)
     dense: int = field(default=2000, repr=False)
-    dense_few: int = field(default=500, repr=False)
+    dense_few: int = field(default=1000, repr=False)
     low_rank_tol: float = field(default=1e-3, repr=False)
     low_rank: LowRankSolver = field(default=LowRankSolver(), repr=False)
 

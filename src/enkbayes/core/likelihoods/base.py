@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from enkbayes.core.labels import encode, real_targets
-from enkbayes.core.quadrature import GaussianPoints, averaged_over_nodes
+from enkbayes.core.quadrature import GaussianPoints, averaged_over_nodes, averaged_over_points
 from enkbayes.engine.arrays import Array, like, namespace, take_rows
 
 Averages = tuple[Array, Array, Array]
@@ -158,7 +158,7 @@ class Likelihood:
     def predictive(self, mean_logits: Array, V: Array) -> Array:
         """Return the average (n, C) of `mean` over Gaussian logits with mean (n,) and covariance V V'."""
         if self.outputs is not None:
-            return namespace(V).mean(self.mean(GaussianPoints.of(V).logits(mean_logits)), axis=1)
+            return averaged_over_points(self.mean, mean_logits, V)
         return averaged_over_nodes(lambda logits, _: (self.mean(logits),), mean_logits, V)[0]
 
 

@@ -24,7 +24,7 @@ import scipy.sparse
 
 from enkbayes.core.low_rank import Complement, narrowed
 from enkbayes.core.moments import Diverged
-from enkbayes.engine.arrays import Array, all_finite, like, namespace, one_hot, softmax
+from enkbayes.engine.arrays import Array, all_finite, like, namespace, one_hot, row_slices, softmax, take_rows, to_numpy
 
 VERY_MANY = 200  # number of classes from which predictions use this; below, K x K roots are more accurate
 POOL = 4096  # points from which rows choose
@@ -123,22 +123,45 @@ def gaussian_averages(logits: LogitDistribution, targets: Array, numbers: Array,
     return SoftmaxAverages(loss, xp.mean(p, axis=1) + shift - t, p)
 
 
-def predictive(features: Array, mean_logits: Array, V: Array, complement: Complement, pairs: int = 256) -> Array:
+def predictive(
+    features: Array,
+    mean_logits: Array,
+    V: Array,
+    complement: Complement,
+    *,
+    pairs: tuple[int, ...] = (256, 1024, POOL),
+    wide: tuple[float, ...] = (0.5, 1.5),
+    at_once: int = 2**23,
+) -> Array:
     """Return the expected class probabilities (n, K) under a Gaussian with a complement; V (n, K, r) are the
     logits of its basis.
 
     What `Categorical.predictive` gives for the columns of V and of `complement.logit_columns`, at a cost that does not
-    grow like K cubed. There are more pairs of points than in a fit, because no sum over rows averages the errors out.
+    grow like K cubed. There are more pairs of points than in a fit, because no sum over rows averages the errors out,
+    and yet more of them for rows whose logits have a standard deviation above `wide`. At most about `at_once` numbers
+    are held at a time.
     """
     xp, frame = namespace(V), complement.frame
     E = xp.matmul(frame.right.mT, V * xp.sqrt(complement.tightening))
-    s = frame.logit_variances(frame.features(features), complement.variance)
-    logits = LogitDistribution(mean_logits, frame.right, s, E, 1 - 1 / complement.tightening)
-    nothing = xp.zeros((V.shape[0],), dtype=xp.int64, device=V.device)
-    numbers = own_numbers(features, mean_logits)
-    p = gaussian_averages(logits, nothing, numbers, pairs).slope + one_hot(nothing, mean_logits)
-    p = xp.maximum(p, xp.zeros_like(p))  # the control variates may take a little too much
-    return p / xp.sum(p, axis=-1, keepdims=True)
+    s, numbers = frame.logit_variances(frame.features(features), complement.variance), own_numbers(features, mean_logits)
+    shrink = 1 - 1 / complement.tightening
+
+    def average(rows: np.ndarray[Any, Any], pairs: int) -> Array:
+        zbar = take_rows(mean_logits, rows)
+        logits = LogitDistribution(zbar, frame.right, take_rows(s, rows), take_rows(E, rows), shrink)
+        nothing = xp.zeros((len(rows),), dtype=xp.int64, device=V.device)
+        p = gaussian_averages(logits, nothing, take_rows(numbers, rows), pairs).slope + one_hot(nothing, zbar)
+        p = xp.maximum(p, xp.zeros_like(p))  # the control variates may take a little too much
+        return p / xp.sum(p, axis=-1, keepdims=True)
+
+    left = s - xp.matmul(E * E, shrink)
+    levels = np.searchsorted(np.asarray(wide), to_numpy(xp.mean(xp.maximum(left, xp.zeros_like(s)), axis=1)) ** 0.5)
+    groups, parts = [np.flatnonzero(levels == level) for level in range(len(pairs))], []
+    for group, points in zip(groups, pairs, strict=True):
+        few = max(1, at_once // (points * sum(V.shape[1:])))
+        parts += [average(group[some], points) for some in row_slices(len(group), few)]
+    order = np.argsort(np.concatenate(groups))
+    return take_rows(xp.concat(parts, axis=0), order) if parts else xp.zeros_like(mean_logits)
 
 
 def _second_order(logits: LogitDistribution, deviations: Array) -> tuple[Array, Array]:
