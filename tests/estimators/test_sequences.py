@@ -47,3 +47,47 @@ def test_polished_batches_are_as_good_as_others(sweeps):
         plain.partial_fit(X[rows], y[rows])
     np.testing.assert_allclose(parts.posterior_.fitted.cov, plain.posterior_.fitted.cov, rtol=0.1, atol=1e-3)
     assert log_loss(y, parts.predict_proba(X)) < log_loss(y, plain.predict_proba(X)) + 0.02
+
+
+def drifting(seed, rows=1000):
+    """Rows whose weights change sign in the middle."""
+    rng = np.random.default_rng(seed)
+    features = rng.standard_normal((rows, 6))
+    logits = features @ np.linspace(1, 2, 6) * np.where(np.arange(rows) < rows // 2, 1, -1)
+    return features, (logits + rng.logistic(size=rows) > 0).astype(int)
+
+
+def one_step_ahead(X, y, forget):
+    """Return the mean log loss of batches that are predicted before they are learned, and the factors."""
+    clf = eb.EnsembleClassifier("mean-field", particles=20, random_state=0, prior_precision=1.0)
+    losses, factors = [], []
+    for rows in np.array_split(np.arange(len(y)), len(y) // 50):
+        if hasattr(clf, "posterior_"):
+            losses.append(log_loss(y[rows], clf.predict_proba(X[rows]), labels=[0, 1]))
+        clf.partial_fit(X[rows], y[rows], classes=[0, 1], forget=forget)
+        factors.append(clf.forgetting_.factor)
+    return np.mean(losses), factors
+
+
+def test_forgetting_recovers_from_a_drift_and_costs_nothing_without_one():
+    X, y = drifting(0)
+    plain, chosen = one_step_ahead(X, y, 1.0)[0], one_step_ahead(X, y, "auto")
+    assert chosen[0] < 0.85 * plain
+    assert min(chosen[1][8:12]) < 0.2
+    assert one_step_ahead(X, y, 0.8)[0] < plain
+    steady = X[:500], y[:500]
+    assert one_step_ahead(*steady, "auto")[0] < one_step_ahead(*steady, 1.0)[0] + 0.002
+
+
+def test_forgetting_everything_is_a_fit_of_the_last_batch():
+    X, y = drifting(1)
+    settings = {"random_state": 0, "prior_precision": 3.0, "prior_mean": 0.1}
+    clf = eb.EnsembleClassifier(**settings).fit(X[:100], y[:100]).partial_fit(X[100:200], y[100:200], forget=0)
+    last = eb.EnsembleClassifier(**settings).fit(X[100:200], y[100:200])
+    np.testing.assert_allclose(clf.predict_proba(X), last.predict_proba(X), atol=1e-6)
+
+
+@pytest.mark.parametrize("forget", [-0.1, 1.1, "always", None, np.nan])
+def test_a_wrong_factor_is_explained(forget):
+    with pytest.raises(ValueError, match=r"forget is .*; expected a number from 0"):
+        eb.EnsembleClassifier().partial_fit(*drifting(0, 60), forget=forget)

@@ -24,6 +24,7 @@ from enkbayes.engine.processes import first, shared_errors
 from enkbayes.inference.calibration import calibrate
 from enkbayes.inference.empirical_bayes import Tuning, tune_prior, with_variances
 from enkbayes.inference.evidence import Evidence, log_evidence
+from enkbayes.inference.forgetting import Forgetting, checked_factor, remembered
 from enkbayes.inference.held_out import Calibration
 from enkbayes.inference.likelihood_fit import fit_likelihood
 from enkbayes.inference.polishing import polish
@@ -153,6 +154,7 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     calibration_: Calibration | None
     _trust: Trust | None
     _evidence: Evidence | None
+    _forgetting: Forgetting | None = None
 
     def __init__(
         self,
@@ -218,7 +220,7 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         theta = self._previous_particles(problem, sampler) if self.warm_start else None
         data = fingerprint(X, y, sample_weight)
         problem, tuning = self._chosen(problem)
-        chosen = None
+        chosen, self._forgetting = None, None
         if calibration is not None:
             rows, labels = validated(self, *calibration, accept_sparse="csr", dtype=FLOATS, reset=False)
             trained = problem.prior.mean if np.ndim(self.prior_mean) else map_estimate(problem).theta
@@ -230,8 +232,12 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.tuning_, self.calibration_ = tuning, chosen
         return self
 
-    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
+    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None, *, forget: Any = 1.0) -> Self:
         """Learn from one more batch by sequential Bayes: the posterior N(mean, cov) is the prior of the next batch.
+
+        For data that drift, every earlier batch counts `forget` times as much with each batch that follows it: 1
+        forgets nothing, 0 everything but the prior. "auto" chooses the factor before it learns a batch, by the log loss
+        of its predictions for it; `forgetting_` says which, and what each factor would have gained.
 
         The first call (before any `fit`) announces all classes, including those that only later batches contain;
         without `classes` they are those of its y. The Gaussian between two batches is an approximation. With rows in
@@ -242,17 +248,17 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         With particles <= P parameters every sampler but "equilibrium" gives a singular covariance, which cannot serve
         as a prior; `MeanField` then makes the update.
         """
-        begins = not hasattr(self, "posterior_")
+        begins, factor = not hasattr(self, "posterior_"), checked_factor(forget)
         X, y = validated(self, X, y, accept_sparse="csr", dtype=np.float64, reset=begins)
         check_labels(y)
         known = announced(y, classes, None if begins else self.classes_)
         likelihood = self._likelihood(y, known, sample_weight) if begins else self.posterior_.likelihood
-        problem = self._problem(X, y, known, sample_weight, likelihood)
+        problem = self._problem(X, y, known, sample_weight, likelihood, None if begins else self.tuning_)
         if begins:
             problem, tuning = self._chosen(problem)
-            chosen, before = None, ""
+            chosen, before, self._forgetting = None, "", None
         else:
-            last = self.posterior_
+            last, self._forgetting = remembered(problem, self.posterior_, factor, self._forgetting)
             if isinstance(last, Posterior):
                 last = replace(last, ensemble=last.fitted.to(problem.prior.mean), before=None)
             problem = problem.with_prior(last.distribution)
@@ -312,6 +318,12 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Return total, aleatoric and epistemic uncertainty in nats, and confidence, (n,) each."""
         features = self._features(X)
         return self.posterior_.predict_uncertainty(features)
+
+    @property
+    def forgetting_(self) -> Forgetting:
+        """The forgetting factor of the last `partial_fit`, and what "auto" knows of it: the gain of every factor."""
+        check_is_fitted(self)
+        return Forgetting() if self._forgetting is None else self._forgetting
 
     @property
     def trust_(self) -> Trust:

@@ -143,7 +143,8 @@ def predictive(
     """
     xp, frame = namespace(V), complement.frame
     E = xp.matmul(frame.right.mT, V * xp.sqrt(complement.tightening))
-    s, numbers = frame.logit_variances(frame.features(features), complement.variance), own_numbers(features, mean_logits)
+    s = frame.logit_variances(frame.features(features), complement.variance)
+    numbers = own_numbers(features, mean_logits)
     shrink = 1 - 1 / complement.tightening
 
     def average(rows: np.ndarray[Any, Any], pairs: int) -> Array:
