@@ -100,13 +100,14 @@ def test_fit_prints_a_summary(cancer, tmp_path):
 def test_predict_writes_the_predictions_of_the_classifier(cancer, tmp_path):
     ok("predict", cancer / "model.safetensors", cancer / "test.csv", "--out", tmp_path / "p.csv")
     columns = read(tmp_path / "p.csv").columns
-    names = ["class", "p_benign", "p_malignant", "confidence", "total", "aleatoric", "epistemic"]
+    names = ["class", "p_benign", "p_malignant", "confidence", "total", "aleatoric", "epistemic", "ood_score"]
     assert list(columns) == names
-    p, q, confidence, total, aleatoric, epistemic = (columns[name].astype(float) for name in names[1:])
+    p, q, confidence, total, aleatoric, epistemic, ood_score = (columns[name].astype(float) for name in names[1:])
     np.testing.assert_allclose(p + q, 1)
     np.testing.assert_array_equal(confidence, np.maximum(p, q))
     np.testing.assert_array_equal(columns["class"] == "benign", p > q)
     np.testing.assert_allclose(total, aleatoric + epistemic, atol=1e-12)
+    assert -3 < ood_score.mean() < 3
     truth = read(cancer / "test.csv").columns["diagnosis"]
     assert np.mean(columns["class"] == truth) > 0.94
     scores = json.loads(
@@ -116,6 +117,19 @@ def test_predict_writes_the_predictions_of_the_classifier(cancer, tmp_path):
     assert scores["rows"] == len(truth) == again.rows
     for name in ("accuracy", "nll", "brier", "ece"):
         assert scores[name] == pytest.approx(getattr(again, name))
+
+
+def test_predict_abstains_where_it_may_be_wrong(cancer, tmp_path):
+    call = ("predict", cancer / "model.safetensors", cancer / "test.csv", "--out", tmp_path / "p.csv")
+    ok(*call, "--max-error", "0.05")
+    columns = read(tmp_path / "p.csv").columns
+    decided = columns["decision"] != "abstain"
+    np.testing.assert_array_equal(columns["decision"][decided], columns["class"][decided])
+    confidence = columns["confidence"].astype(float)
+    assert decided.mean() > 0.8
+    assert confidence[decided].min() > max(confidence[~decided], default=0.5)
+    assert "no threshold keeps the error at most 0.0001" in refused(*call, "--max-error", "0.0001")
+    assert "expected a number between 0 and 1" in refused(*call, "--max-error", "2")
 
 
 def test_parquet_is_read_and_written(cancer, tmp_path):

@@ -137,3 +137,19 @@ def test_too_few_held_out_rows_choose_nothing():
     head = BayesianHead.fit(model, train, calibration=[data(2, 15, 1)], progress=False)
     assert head.noise(rays(10.0)) is None
     assert "too few" in head.far_field_choice.message
+
+
+@pytest.mark.parametrize("kind", [BayesianHead, BayesianNetwork])
+def test_rejection_thresholds_accept_fewer_shifted_rows_with_far_field_variance(kind):
+    held, shift = data(2, 600, 3), 3 * torch.randn(600, 2, generator=torch.Generator().manual_seed(0))
+    accepted, wrong = [], []
+    for on in (False, True):
+        head = fit(kind, 1, on)
+        threshold = head.reject_threshold([held], max_error=0.02)
+        sure = head(held[0] + shift)
+        accepted.append(float((sure.max(dim=1).values > threshold).double().mean()))
+        wrong.append(float(((sure.max(dim=1).values > threshold) & (sure.argmax(dim=1) != held[1])).double().mean()))
+    assert accepted[1] < 0.8 * accepted[0]
+    assert wrong[1] < 0.8 * wrong[0]
+    with pytest.raises(ValueError, match="no batches"):
+        head.reject_threshold([])

@@ -174,7 +174,9 @@ def _save(classifier: EnsembleClassifier, data: TrainingData, out: Path, *, whol
     """Write the model. If no process was fitted to all rows, compute their fingerprint here."""
     from enkbayes.storage.fingerprint import fingerprint
 
-    if not whole:
+    if whole:
+        classifier.remember()
+    else:
         classifier.fingerprint_ = fingerprint(LazyFeatures(data.table, data.preprocessing), data.labels)
     # whether progress was shown is not a property of the model
     classifier.set_params(progress=False).save(out, preprocessing=data.preprocessing.to_json())

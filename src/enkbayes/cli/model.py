@@ -51,6 +51,18 @@ class TableModel:
         """The classes as text, in the order of the probabilities."""
         return [str(name) for name in texts(np.asarray(self.classifier.classes_))]
 
+    def reject_threshold(self, max_error: float) -> float:
+        """Return the confidence above which decisions are wrong at most `max_error` of the time, by the rows that the
+        model remembers.
+        """
+        try:
+            return self.classifier.reject_threshold(max_error=max_error)
+        except AttributeError:
+            raise ValueError(
+                "the model remembers no confidences, which --max-error needs; fit it again with enkbayes fit in one "
+                "process, or call clf.remember() before clf.save()"
+            ) from None
+
     def features(self, table: Table, target: str | None = None) -> Vector:
         """Return the features (n, D) of some rows; the column `target` is not a feature."""
         preprocessing = self.preprocessing or self._unchanged([name for name in table.columns if name != target])

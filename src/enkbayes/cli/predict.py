@@ -22,14 +22,20 @@ def predict(
         Path, typer.Argument(help="Data: .csv, .parquet or .npz. Columns that the model does not use are ignored.")
     ],
     out: Annotated[Path, typer.Option(help="File to write: .csv or .parquet.")],
+    max_error: Annotated[
+        float | None,
+        typer.Option(help="Add a column decision: the class, or abstain, so that at most this share is wrong."),
+    ] = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
     """Predict the class of each row, with probabilities and uncertainties.
 
     The output has the columns class, p_CLASS (the probability of each class), confidence (the largest probability), and
-    total, aleatoric and epistemic (uncertainty in nats; total = aleatoric + epistemic). Rows are processed in chunks,
-    so files may be larger than memory.
+    total, aleatoric and epistemic (uncertainty in nats; total = aleatoric + epistemic), and ood_score (how unlike the
+    training rows a row is; about standard normal for rows like them). With --max-error there is a column decision: the
+    class, or abstain where the confidence is too low. Among rows like the training rows, the share of wrong decisions
+    is at most max-error, with confidence 95 %. Rows are processed in chunks, so files may be larger than memory.
     """
     from enkbayes.cli.model import TableModel, following
     from enkbayes.cli.tables import check_output, stream, table_writer
@@ -39,22 +45,30 @@ def predict(
     if out.exists() and data.exists() and out.samefile(data):
         raise ValueError(f"--out is {out}, the file that contains the data; expected another file")
     fitted, rows = TableModel.load(model), 0
+    threshold = None if max_error is None else fitted.reject_threshold(max_error)
     with output.progress("predicting") as bar, table_writer(out) as append:
         for table in following(stream(data), bar):
-            append(predictions(fitted, table))
+            append(predictions(fitted, table, threshold))
             rows += table.rows
-    facts = {"rows": rows, "classes": fitted.classes, "seconds": time.perf_counter() - started, "file": str(out)}
+    decided = {} if threshold is None else {"threshold": threshold}
+    facts = {
+        "rows": rows,
+        "classes": fitted.classes,
+        "seconds": time.perf_counter() - started,
+        "file": str(out),
+    } | decided
     with written_already(f"the predictions are in {out}"):
         output.result(f"enkbayes predict {data}", facts)
 
 
-def predictions(model: TableModel, table: Table) -> dict[str, np.ndarray[Any, Any]]:
-    """Return the output columns for some rows."""
+def predictions(model: TableModel, table: Table, threshold: float | None = None) -> dict[str, np.ndarray[Any, Any]]:
+    """Return the output columns for some rows; with a threshold on the confidence, decisions as well."""
     features, classes = model.features(table), model.classes
     proba = model.classifier.predict_proba(features)
     uncertainty = model.classifier.predict_uncertainty(features)
-    return (
-        {"class": np.array(classes)[np.argmax(proba, axis=1)]}
+    best = np.array(classes)[np.argmax(proba, axis=1)]
+    columns = (
+        {"class": best}
         | {f"p_{name}": proba[:, k] for k, name in enumerate(classes)}
         | {
             "confidence": uncertainty.confidence,
@@ -63,3 +77,8 @@ def predictions(model: TableModel, table: Table) -> dict[str, np.ndarray[Any, An
             "epistemic": uncertainty.epistemic,
         }
     )
+    if model.classifier.far_field_ is not None:
+        columns["ood_score"] = model.classifier.ood_score(features)
+    if threshold is not None:
+        columns["decision"] = np.where(uncertainty.confidence > threshold, best, "abstain")
+    return columns

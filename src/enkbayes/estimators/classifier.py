@@ -15,7 +15,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from enkbayes.core.arguments import check_count
-from enkbayes.core.labels import announced, class_counts, distinct
+from enkbayes.core.labels import announced, class_counts, distinct, encode
 from enkbayes.core.likelihoods import Bernoulli, Categorical, Likelihood, Ordinal
 from enkbayes.core.mixture import MixturePosterior
 from enkbayes.core.posterior import Posterior, Uncertainty
@@ -24,11 +24,13 @@ from enkbayes.engine.processes import first, shared_errors
 from enkbayes.inference.calibration import calibrate
 from enkbayes.inference.empirical_bayes import Tuning, tune_prior, with_variances
 from enkbayes.inference.evidence import Evidence, log_evidence
+from enkbayes.inference.feature_far_field import WIDEST, FeatureFarField, choose_for_features, held_out_confidence
 from enkbayes.inference.forgetting import Forgetting, checked_factor, remembered
 from enkbayes.inference.held_out import Calibration
 from enkbayes.inference.likelihood_fit import fit_likelihood
 from enkbayes.inference.polishing import polish
 from enkbayes.inference.priors import chosen_precision, groups_to_choose, is_auto, weight_and_intercept_priors
+from enkbayes.inference.rejection import HeldOutConfidence
 from enkbayes.inference.trust import Trust, assess
 from enkbayes.samplers import BY_NAME, FROM_PRIOR, MeanField, Sampler
 from enkbayes.samplers.recorder import Recorder
@@ -105,6 +107,11 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         "ordinal" is for classes that have an order, the order of their sorted labels: an `Ordinal` likelihood with a
         single logit, whose cutpoints maximise the evidence (`partial_fit`: that of the first batch).
 
+    far_field : bool
+        Whether `fit` adds noise to the logits that grows with the distance from the training data, so that confidence
+        tends to 1/K far away (`enkbayes.inference.far_field`). The rows, each predicted without itself, choose how
+        much; see `far_field_.choice`.
+
     Attributes
     ----------
     classes_ : array (K,)
@@ -128,6 +135,8 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         How "auto" chose: the variances, the evidence, whether the search converged, and a sentence.
     calibration_ : Calibration or None
         How the held-out rows chose prior and temperature: the candidates with their scores, and a sentence.
+    far_field_ : FeatureFarField or None
+        The extent of the training data; its `choice` tells how the noise of `far_field=True` was chosen.
     trust_ : Trust
         How far to trust the posterior: a verdict, what to do, and the figures behind them. Computed on first access and
         stored in files.
@@ -152,6 +161,8 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     fingerprint_: str | None
     tuning_: Tuning | None
     calibration_: Calibration | None
+    far_field_: FeatureFarField | None
+    _confidences: HeldOutConfidence | None
     _trust: Trust | None
     _evidence: Evidence | None
     _forgetting: Forgetting | None = None
@@ -171,6 +182,7 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         sweeps: int = 0,
         prior_groups: Any = None,
         likelihood: str | Likelihood = "auto",
+        far_field: bool = False,
     ) -> None:
         self.sampler = sampler
         self.particles = particles
@@ -184,6 +196,7 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.sweeps = sweeps
         self.prior_groups = prior_groups
         self.likelihood = likelihood
+        self.far_field = far_field
 
     def fit(
         self,
@@ -307,17 +320,57 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def predict_proba(self, X: Any) -> Array:
         """Return class probabilities (n, K), averaged over the posterior; the columns follow `classes_`."""
         features = self._features(X)
-        return np.asarray(self.posterior_.predict_proba(features))
+        posterior, noise = self._with_noise(features)
+        return np.asarray(posterior.predict_proba(features, noise=noise))
 
     def sample_proba(self, X: Any) -> Array:
         """Return the class probabilities that each particle predicts, (J, n, K)."""
         features = self._features(X)
-        return np.asarray(self.posterior_.sample_proba(features))
+        posterior, noise = self._with_noise(features)
+        return np.asarray(posterior.sample_proba(features, noise=noise))
 
     def predict_uncertainty(self, X: Any) -> Uncertainty:
         """Return total, aleatoric and epistemic uncertainty in nats, and confidence, (n,) each."""
         features = self._features(X)
-        return self.posterior_.predict_uncertainty(features)
+        posterior, noise = self._with_noise(features)
+        return posterior.predict_uncertainty(features, noise=noise)
+
+    def ood_score(self, X: Any) -> Array:
+        """Return how unlike the training rows each row is, (n,): about standard normal for rows like them, larger for
+        others. It is the log leverage of the features, which must be at most 1000.
+
+        >>> from sklearn.datasets import load_iris
+        >>> X, y = load_iris(return_X_y=True)
+        >>> clf = EnsembleClassifier(random_state=0).fit(X, y)
+        >>> bool(clf.ood_score(3 * X).min() > clf.ood_score(X).mean() + 2)
+        True
+        """
+        features = self._features(X)
+        return self._extent("ood_score").score(features)
+
+    def reject_threshold(
+        self, X_val: Any = None, y_val: Any = None, *, max_error: float = 0.05, confidence: float = 0.95
+    ) -> float:
+        """Return the confidence above which predictions are wrong at most `max_error` of the time, with this
+        confidence; see `enkbayes.inference.rejection`.
+
+        X_val, y_val are held-out rows, on which the guarantee rests. Without them, the training rows count, each
+        predicted without itself.
+
+        >>> from sklearn.datasets import load_breast_cancer
+        >>> from sklearn.preprocessing import scale
+        >>> X, y = load_breast_cancer(return_X_y=True)
+        >>> X = scale(X)
+        >>> clf = EnsembleClassifier(random_state=0).fit(X[:300], y[:300])
+        >>> threshold = clf.reject_threshold(X[300:], y[300:], max_error=0.05)
+        >>> bool((clf.predict_proba(X).max(axis=1) > threshold).mean() > 0.8)
+        True
+        """
+        if X_val is None:
+            return self._held_out_confidence().threshold(max_error, confidence)
+        proba = self.predict_proba(X_val)
+        numbers = encode(y_val, len(proba), self.classes_)[0]
+        return HeldOutConfidence.of(proba, numbers).threshold(max_error, confidence)
 
     @property
     def forgetting_(self) -> Forgetting:
@@ -414,7 +467,13 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             "parameters": self.get_params(deep=False),
             "feature_names": None if names is None else names.tolist(),
         }
-        found = {"trust": self._trust, "evidence": self._evidence, "tuning": self.tuning_}
+        found = {
+            "trust": self._trust,
+            "evidence": self._evidence,
+            "tuning": self.tuning_,
+            "far_field": self.far_field_,
+            "held_out": self._confidences,
+        }
         write(Artefact(self.posterior_, estimator, preprocessing, self.fingerprint_, **found), path)  # type: ignore[arg-type]
 
     @classmethod
@@ -433,6 +492,7 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         clf.tuning_, clf.calibration_ = artefact.tuning, None
         clf._keep(artefact.posterior, artefact.fingerprint)
         clf._trust, clf._evidence = artefact.trust, artefact.evidence
+        clf.far_field_, clf._confidences = artefact.far_field, artefact.held_out
         return clf
 
     def __getstate__(self) -> dict[str, Any]:
@@ -444,6 +504,40 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         tags.input_tags.sparse = True
         tags.classifier_tags.poor_score = self.likelihood == "ordinal"  # on classes that have no order
         return tags
+
+    def remember(self) -> Self:
+        """Compute what `ood_score` and `reject_threshold` need of the training rows, so that files and pickles have it.
+
+        More than 1000 features are too many for the score; rows that other processes hold are not available.
+        """
+        problem = self._fitted_problem("remember", "call it before saving")
+        if problem.linear_logits("the score").features <= WIDEST:
+            self._extent("ood_score")
+        self._held_out_confidence()
+        return self
+
+    def _with_noise(self, features: Any) -> tuple[Posterior | MixturePosterior, Array | None]:
+        """Return the posterior of the logits, and the variance (n,) of their noise or None."""
+        if not self.far_field or self.far_field_ is None or self.far_field_.choice is None:
+            return self.posterior_, None
+        return self.posterior_.tempered(self.far_field_.choice.scale), self.far_field_.noise(features)
+
+    def _extent(self, purpose: str) -> FeatureFarField:
+        """Return how unlike the training rows features are. Computed on first use; `save` stores it."""
+        if self.far_field_ is None:
+            problem = self._fitted_problem(purpose, f"call {purpose} before saving")
+            self.far_field_ = FeatureFarField.of(problem.in_double().features)[0]
+        return self.far_field_
+
+    def _held_out_confidence(self) -> HeldOutConfidence:
+        """Return the confidences of the training rows, each predicted without itself; `save` stores them."""
+        check_is_fitted(self)
+        if self._confidences is None:
+            problem = self._fitted_problem("reject_threshold", "call reject_threshold before saving, or pass X_val")
+            self._confidences = held_out_confidence(
+                problem, self.posterior_, self.far_field_ if self.far_field else None
+            )
+        return self._confidences
 
     def _features(self, X: Any) -> Any:
         check_is_fitted(self)
@@ -568,7 +662,9 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _keep(self, posterior: Posterior | MixturePosterior, data: str | None) -> None:
         self.posterior_ = posterior
-        self._trust = self._evidence = None
+        self._trust = self._evidence = self._confidences = self.far_field_ = None
+        if self.far_field and hasattr(self, "problem_"):
+            self.far_field_ = choose_for_features(self.problem_, posterior)
         self.classes_ = np.asarray(posterior.classes)
         self.n_iter_ = posterior.info.steps
         self.fingerprint_ = data

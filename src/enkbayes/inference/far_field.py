@@ -3,7 +3,7 @@
 A posterior alone does not keep a network unsure far away: along a ray, mean and standard deviation of a ReLU network's
 logit grow together, so its confidence tends to a constant. Independent noise in every logit changes that,
 
-    z(x) + r(x),    r(x) ~ N(0, v(x) I),    v(x) = s^2 max(exp(score(x)) - 1, 0) + B (exp(excess(x)) - 1).
+    z(x) + r(x),    r(x) ~ N(0, v(x) I),    v(x) = s^2 max(exp(score) - 1, 0) + B u (exp(excess) - 1).
 
 The score is the mean over the layers of the log leverage, standardised by its mean and standard deviation on held-out
 rows, with the leverage of layer l
@@ -12,8 +12,9 @@ rows, with the leverage of layer l
 
 for its outputs h with a constant at their end. So the first term hardly changes typical rows and grows like a power of
 the leverage. The excess is the distance of the score to the range of the held-out rows, in both directions; B is the
-mean square of their logits. So the second term costs nothing on held-out rows, and rises steeply beyond the most
-unusual of them. The form was chosen on development tasks (`benchmarks/far_field.py`).
+mean square of their logits, and u >= 1 the leverage relative to theirs, by which the square of the logits may have
+grown. So the second term costs nothing on held-out rows, and rises steeply beyond the most unusual of them. The form
+was chosen on development tasks (`benchmarks/far_field.py`).
 
 Along a ray x = t d, leverages are quadratic in t, and the standard deviation enters as at most 2/3. So v(x) grows like
 t^3 at least and the standard deviation of r like t^(3/2), while the logits of a ReLU network grow like t. Their
@@ -100,11 +101,13 @@ class Extent:
 
     def variance(self, score: Array, strength: Array | float, reach: Array | float) -> Array:
         """Return v (n,) of scores (n,), with s^2 = strength and B = reach."""
-        excess = namespace(score).maximum(score - self.scale[3], self.scale[2] - score)
-        return strength * rise(score) + reach * rise(excess)
+        xp = namespace(score)
+        excess = xp.maximum(score - self.scale[3], self.scale[2] - score)
+        u = xp.exp(xp.clip(self.scale[1] * score, 0.0, 20.0))
+        return strength * rise(score) + reach * u * rise(excess)
 
 
-def rise(x: Array, largest: float = 60.0) -> Array:
+def rise(x: Array, largest: float = 50.0) -> Array:
     """Return exp(x) - 1 where x is positive, and 0 elsewhere; at most exp(largest), within single precision.
 
     >>> rise(np.asarray([-1.0, 0.0, np.log(3.0)])).round(9).tolist()

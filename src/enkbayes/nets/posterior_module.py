@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Self
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -13,8 +14,11 @@ from enkbayes.core.ensemble import AffineEnsemble
 from enkbayes.core.likelihoods import Likelihood
 from enkbayes.core.low_rank import Complement, Frame
 from enkbayes.core.posterior import Info, Posterior, Uncertainty
+from enkbayes.engine.arrays import to_numpy
 from enkbayes.inference.far_field import FarFieldChoice
+from enkbayes.inference.rejection import HeldOutConfidence
 from enkbayes.nets.far_field import FarField
+from enkbayes.nets.loaders import Place, Reader, call, device_of
 
 BUFFERS = ("mean", "basis", "points")
 COMPLEMENT = ("left", "right", "variance", "tightening", "seed")
@@ -84,6 +88,38 @@ class PosteriorModule(nn.Module):  # type: ignore[misc]
         with torch.no_grad():
             inputs, noise = self._with_noise(*args, **kwargs)
             return self.posterior.predict_uncertainty(inputs, noise=noise)
+
+    def reject_threshold(
+        self,
+        calibration: Iterable[Any],
+        *,
+        max_error: float = 0.05,
+        confidence: float = 0.95,
+        inputs: Place = None,
+        labels: Place = None,
+    ) -> float:
+        """Return the confidence above which predictions are wrong at most `max_error` of the time, with this
+        confidence; see `enkbayes.inference.rejection`.
+
+        Parameters
+        ----------
+        calibration : iterable of batches
+            Held-out data. Rows that chose prior, temperature and far-field variance in `fit` may be used again: these
+            are few numbers; new rows make the guarantee exact.
+        max_error, confidence : float
+            The largest share of wrong predictions among accepted rows, and the probability of keeping it.
+        inputs, labels : str, int or function of a batch, optional
+            Where inputs and labels are in a batch, as for `fit`.
+        """
+        reader = Reader(inputs, labels, device_of(self))
+        found = []
+        for x, y in map(reader, calibration):
+            with torch.no_grad():
+                found.append((to_numpy(call(self, x)), y))
+        if not found:
+            raise ValueError("the loader yields no batches; expected held-out rows")
+        proba, numbers = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        return HeldOutConfidence.of(proba, numbers).threshold(max_error, confidence)
 
     def noise(self, *args: Any, **kwargs: Any) -> torch.Tensor | None:
         """Return the far-field variance (n,) of the logits for a batch of inputs; None if there is none."""

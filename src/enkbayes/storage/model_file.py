@@ -10,7 +10,7 @@ header, in format 2, has the fields
     estimator       parameters, feature names, and what a regressor has chosen
     preprocessing   a dict of the caller's
     fingerprint     of the training data
-    trust, evidence, tuning
+    trust, evidence, tuning, far_field, held_out
 
 written by `codec.py`. Every type, shape and dtype is checked before it is used; nothing in a file is ever executed. A
 likelihood from outside the package is stored as its name, "module:Class", and its fields; its class comes from the
@@ -32,6 +32,8 @@ from enkbayes.core.posterior import Posterior
 from enkbayes.engine.arrays import to_numpy
 from enkbayes.inference.empirical_bayes import Tuning
 from enkbayes.inference.evidence import Evidence
+from enkbayes.inference.feature_far_field import FeatureFarField
+from enkbayes.inference.rejection import HeldOutConfidence
 from enkbayes.inference.trust import Trust
 from enkbayes.storage import container
 from enkbayes.storage.codec import Decoder, Encoder
@@ -40,7 +42,13 @@ from enkbayes.storage.format_1 import upgraded_model
 from enkbayes.storage.stored_types import TYPES, check_ensemble
 
 KIND = container.Kind("enkbayes", "a saved model", "write it again from the model", 2, {1: upgraded_model})
-RECORDS: dict[str, type] = {"trust": Trust, "evidence": Evidence, "tuning": Tuning}
+RECORDS: dict[str, type] = {
+    "trust": Trust,
+    "evidence": Evidence,
+    "tuning": Tuning,
+    "far_field": FeatureFarField,
+    "held_out": HeldOutConfidence,
+}
 PREFIXES = {"ensemble": "", "before": "fitted"}  # of the tensors of a posterior's fields, where not the field's name
 
 
@@ -54,6 +62,7 @@ class Artefact:
     fingerprint : sha256 of the training data, None if unknown
     library : version of enkbayes that wrote the file
     trust, evidence, tuning : the trust report, the log evidence, the choice of the prior; None if not computed
+    far_field, held_out : the extent of the training data, confidences of rows predicted without them; None likewise
     """
 
     posterior: Posterior | MixturePosterior
@@ -64,6 +73,8 @@ class Artefact:
     trust: Trust | None = None
     evidence: Evidence | None = None
     tuning: Tuning | None = None
+    far_field: FeatureFarField | None = None
+    held_out: HeldOutConfidence | None = None
 
 
 def write(artefact: Artefact, path: str | Path) -> None:

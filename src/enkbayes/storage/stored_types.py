@@ -22,6 +22,9 @@ from enkbayes.core.posterior import Info, Posterior
 from enkbayes.engine.arrays import to_numpy
 from enkbayes.inference.empirical_bayes import Tuning
 from enkbayes.inference.evidence import Evidence
+from enkbayes.inference.far_field import Extent, FarFieldChoice
+from enkbayes.inference.feature_far_field import FeatureFarField
+from enkbayes.inference.rejection import HeldOutConfidence
 from enkbayes.inference.trust import Trust
 from enkbayes.samplers import BY_NAME, State
 from enkbayes.solvers import low_rank_mean_field, low_rank_sums, newton, step_control
@@ -45,6 +48,10 @@ TYPES: dict[str, type] = {
     "Trust": Trust,
     "Evidence": Evidence,
     "Tuning": Tuning,
+    "FeatureFarField": FeatureFarField,
+    "Extent": Extent,
+    "FarFieldChoice": FarFieldChoice,
+    "HeldOutConfidence": HeldOutConfidence,
     # the state of a run, and the controls of its samplers
     "State": State,
     "Moments": Moments,

@@ -1,0 +1,134 @@
+"""Far-field variance and held-out confidences of a linear classifier, from its own rows, each predicted without
+itself.
+
+The leverage is that of the features, and that of a training row is computed without the row: with the share w of its
+leverage that it has contributed itself, it is leverage / (1 - w).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from enkbayes.core.logit_noise import noisy_predictive, takes_noise
+from enkbayes.core.mixture import MixturePosterior
+from enkbayes.core.posterior import Posterior
+from enkbayes.core.problem import Problem
+from enkbayes.engine.arrays import row_slices, to_numpy
+from enkbayes.inference.far_field import Extent, FarFieldChoice, choose, informative_rows, second_moment
+from enkbayes.inference.leave_one_out import leave_one_out_logits
+from enkbayes.inference.rejection import HeldOutConfidence
+
+Vector = np.ndarray[Any, Any]
+WIDEST = 1000  # features up to which the D x D second moments are affordable in time and in files
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureFarField:
+    """How unlike the training rows features are, and, if chosen, how much noise that means for the logits."""
+
+    extent: Extent
+    choice: FarFieldChoice | None = None
+
+    @classmethod
+    def of(cls, features: Any, *, ridge: float = 1e-6) -> tuple[FeatureFarField, Vector]:
+        """Return the extent of features (N, D), and their leave-one-out scores (N,).
+
+        >>> found, score = FeatureFarField.of(np.random.default_rng(0).standard_normal((200, 3)))
+        >>> bool(found.score(np.full((1, 3), 9.0))[0] > score.max())
+        True
+        """
+        N, D = features.shape
+        if D > WIDEST:
+            raise ValueError(f"the score of unusual rows needs at most {WIDEST} features; got {D}")
+        chunks = [slice(0, N)] if N <= 4096 else list(row_slices(N, 4096))
+        sums = sum(second_moment(_dense(features[rows, :])) * (min(rows.stop, N) - rows.start) for rows in chunks)
+        extent = Extent.of_moments([sums / N], ridge)
+        raw = np.exp(np.concatenate([extent.leverage([_dense(features[rows, :])]) for rows in chunks]))
+        own = np.minimum(raw * (D + 1) / N, 0.99)
+        leverage = np.log(raw / (1 - own))
+        extent = extent.calibrated((), leverage=leverage)
+        return cls(extent), (leverage - extent.scale[0]) / extent.scale[1]
+
+    def score(self, features: Any) -> Vector:
+        """Return the scores (n,) of features (n, D): about standard normal for rows like the training rows."""
+        parts = [self.extent.score([_dense(features[rows, :])]) for rows in row_slices(features.shape[0], 4096)]
+        return np.concatenate(parts) if parts else np.zeros(0)
+
+    def noise(self, features: Any) -> Vector:
+        """Return the variance (n,) of the noise in the logits; zero if none was chosen."""
+        if self.choice is None:
+            return np.zeros(features.shape[0])
+        return np.asarray(self.extent.variance(self.score(features), self.choice.strength, self.choice.reach))
+
+
+def choose_for_features(problem: Problem, posterior: Posterior | MixturePosterior) -> FeatureFarField:
+    """Return the far-field variance that the rows of a fitted problem choose, each predicted without itself.
+
+    >>> import enkbayes as eb
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.standard_normal((300, 3))
+    >>> problem = eb.Problem.create(X, X[:, 0] + rng.logistic(size=300) > 0)
+    >>> bool(choose_for_features(problem, eb.run(problem)).noise(np.full((1, 3), 50.0))[0] > 1e3)
+    True
+    """
+    if not takes_noise(posterior.likelihood):
+        raise ValueError(f"far-field variance needs classes without an order; the likelihood is {posterior.likelihood}")
+    double = problem.in_double()
+    found, score = FeatureFarField.of(double.features)
+    rows = informative_rows(double.size, posterior.likelihood.outputs)
+    mean, root = logits_without(double, posterior, rows)
+    weights = None if double.weights is None else to_numpy(double.weights)[rows]
+    labels = to_numpy(double.targets)[rows]
+    return FeatureFarField(found.extent, choose(posterior.likelihood, mean, root, labels, score[rows], weights=weights))
+
+
+def held_out_confidence(
+    problem: Problem, posterior: Posterior | MixturePosterior, far_field: FeatureFarField | None
+) -> HeldOutConfidence:
+    """Return the confidence of the rows of a fitted problem, each predicted without itself, and whether it was right.
+
+    >>> import enkbayes as eb
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.standard_normal((300, 3))
+    >>> problem = eb.Problem.create(X, X[:, 0] + rng.logistic(size=300) > 0)
+    >>> found = held_out_confidence(problem, eb.run(problem), None)
+    >>> found.confidence.shape, bool(found.correct.mean() > 0.6)
+    ((300,), True)
+    """
+    double, likelihood = problem.in_double(), posterior.likelihood
+    rows = informative_rows(double.size, likelihood.outputs)
+    mean, root = logits_without(double, posterior, rows)
+    if far_field is None or far_field.choice is None:
+        proba = likelihood.predictive(mean, root)
+    else:
+        choice, score = far_field.choice, FeatureFarField.of(double.features)[1][rows]
+        noise = far_field.extent.variance(score, choice.strength, choice.reach)
+        proba = noisy_predictive(likelihood, choice.scale * mean, choice.scale * root, noise)
+    return HeldOutConfidence.of(to_numpy(proba), to_numpy(double.targets)[rows])
+
+
+def logits_without(problem: Problem, posterior: Posterior | MixturePosterior, rows: Vector) -> tuple[Vector, Vector]:
+    """Return mean and root of the covariance of the logits of some rows, each predicted without itself; a mixture is
+    replaced by the Gaussian with its moments.
+    """
+    if isinstance(posterior, Posterior):
+        return leave_one_out_logits(problem, posterior.fitted, rows)
+    parts = [
+        (weight, *leave_one_out_logits(each.in_double(), component.fitted, rows))
+        for weight, component, each in zip(
+            posterior.weights, posterior.components, posterior.problems(problem), strict=True
+        )
+        if weight > 0
+    ]
+    mean = sum(weight * m for weight, m, _ in parts)
+    columns = [np.sqrt(weight) * R for weight, _, R in parts]
+    columns += [np.sqrt(weight) * (m - mean)[..., None] for weight, m, _ in parts]
+    return np.asarray(mean), np.concatenate(columns, axis=-1)
+
+
+def _dense(features: Any) -> Vector:
+    return np.asarray(features.toarray() if scipy.sparse.issparse(features) else features, dtype=np.float64)
