@@ -5,7 +5,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --co
 SOURCES := pyproject.toml constraints.txt
 APT := $(if $(filter-out 0,$(shell id -u)),sudo -n) env DEBIAN_FRONTEND=noninteractive apt-get -qq
 
-.PHONY: demo test docs test-browser fuzz fuzz-files faults bench bench-speed bench-usefulness bench-defaults dist clean
+.PHONY: demo test docs test-browser fuzz fuzz-files faults bench bench-speed bench-usefulness bench-defaults bench-acquisition dist clean
 
 demo: .venv/.demo
 	$(BIN)/enkbayes demo --out demo
@@ -53,6 +53,9 @@ bench-usefulness: .venv/.test  # stores trained networks and results, so an inte
 
 bench-defaults: .venv/.test .venv/.benchmarks  # downloads 36 data sets; resumes, about an hour on one core
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/defaults.py --sets evaluation
+
+bench-acquisition: .venv/.test .venv/.benchmarks  # which rows to label; resumes, ten minutes on one core
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/acquisition.py
 
 dist: .venv/bin/python  # builds wheel and sdist and checks them
 	$(INSTALL) build twine

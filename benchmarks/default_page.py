@@ -8,11 +8,12 @@ from typing import Any
 
 import jinja2
 import numpy as np
-from default_methods import METHODS, NUTS_NAME, OURS, REFERENCE, SCALED
+from default_methods import LARGEST_WORK, METHODS, NUTS_NAME, OURS, REFERENCE, SCALED
 from default_sets import DEVELOPMENT, EVALUATION, LARGEST, RAREST, TEST_ROWS
 
 HERE = Path(__file__).parent
 PAGE = HERE.parent / "docs" / "defaults.md"
+RESULT = HERE / "results" / "defaults.json"
 CHART = HERE / "results" / "defaults.png"
 SMALL = (50, 200)  # training rows of the target for small data
 
@@ -152,6 +153,7 @@ def page(result: dict[str, Any]) -> str:
         rarest=RAREST,
         reference=REFERENCE,
         late=METHODS[NUTS_NAME],
+        work=LARGEST_WORK,
     )
 
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from default_methods import METHODS, fewest_repeats
-from default_page import write_page
+from default_page import RESULT, write_page
 from default_sets import DEVELOPMENT, EVALUATION, load, sizes, split
 from environment import environment
 from threadpoolctl import threadpool_limits
@@ -31,7 +31,6 @@ from threadpoolctl import threadpool_limits
 from enkbayes.evaluation import metrics
 from enkbayes.reproduction.datasets.downloads import cache_folder
 
-RESULT = Path(__file__).parent / "results" / "defaults.json"
 REPEATS = 10
 Key = tuple[str, int, int, str]  # data set, training rows, split, method
 

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import acquisition
 import compare_real
 import doc_tables
 import pytest
@@ -58,3 +59,8 @@ def test_a_ring_sends_less_of_each_number_the_more_processes_there_are():
     assert [part["sums"] for part in parts] == [64.0, 32.0, 1.0]
     assert parts[0]["all-reduce"] == 0
     assert parts[2]["all-reduce"] < 2 * parts[1]["all-reduce"] + 130 * scaling.LATENCY
+
+
+def test_the_page_of_acquisition_is_made_of_the_results():
+    result = json.loads(acquisition.RESULT.read_text(encoding="utf-8"))
+    assert acquisition.PAGE.read_text(encoding="utf-8") == acquisition.page(result)
