@@ -47,7 +47,7 @@ class Expectation:
         if self.at_mean:
             return 1
         particles = 0 if self.gaussian == 1.0 else int(ensemble.points.shape[0])
-        quadrature = 0 if outputs is None else 256 * 4**self.refine
+        quadrature = 0 if outputs is None else 2 ** (8 + 2 * self.refine)
         return max(particles, max(int(ensemble.rank), quadrature) if self.gaussian else 1)
 
     def averages(

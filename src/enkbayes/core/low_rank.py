@@ -275,6 +275,8 @@ def narrowed(s: Array, E: Array, shrink: Array, xi: Array) -> Array:
     """
     xp = namespace(s)
     K, rank = E.shape[1:]
+    if rank == 0:
+        return xi * xp.sqrt(s)[:, None, :]
     round_off = 8 * K * epsilon(E)
     if rank >= K:
         eye = xp.eye(K, dtype=E.dtype, device=E.device)

@@ -50,6 +50,7 @@ class WidthAverage:
     one_fold : rows beyond which only the first part is held out
     pseudo_rows : weight of the Dirichlet prior of the stacking weights, in rows
     scale_sd : standard deviation of the normal prior of log c, which counts as much as one row
+    factor_sd : the same for a factor of all scales, which sharpens the average
     least : weight below which a width is left out
     spread_rows : held-out rows that choose a spread
     spread_least : weight from which a width gets a spread of its own; lighter ones stay point estimates
@@ -64,6 +65,7 @@ class WidthAverage:
     one_fold: int = 5000
     pseudo_rows: float = 3.0
     scale_sd: float = 1.0
+    factor_sd: float = 0.1
     least: float = 0.02
     spread_rows: int = 500
     spread_least: float = 0.1
@@ -131,6 +133,11 @@ class WidthAverage:
         best = int(np.argmax(modes @ found.counts))
         single = -found.mean(modes[best])
         kept, weights, loss = self._averaged(logs, found)
+        factor = self._common_factor(found, kept, weights, scales, spreads)
+        moved = [factor * c for c in scales]
+        sharper = [found.log_probability(int(i), moved[i], spreads[i], self) for i in kept]
+        if -found.mean(averaged(np.stack(sharper), weights)) < loss:
+            scales, loss = moved, -found.mean(averaged(np.stack(sharper), weights))
         if loss > single:
             kept, weights, loss = np.asarray([best]), np.ones(1), single
             spreads[best], scales[best] = 0.0, points[best]
@@ -149,6 +156,18 @@ class WidthAverage:
             single,
             message,
         )
+
+    def _common_factor(
+        self, found: HeldOut, kept: Numbers, weights: Numbers, scales: list[float], spreads: list[float]
+    ) -> float:
+        """Return the factor of all scales that the average needs: it is less confident than its parts."""
+
+        def loss(log_factor: float) -> float:
+            c = math.exp(log_factor)
+            logs = [found.log_probability(int(i), c * scales[i], spreads[i], self) for i in kept]
+            return (log_factor / self.factor_sd) ** 2 / 2 - float(found.counts @ averaged(np.stack(logs), weights))
+
+        return math.exp(minimize_scalar(loss, bounds=(-0.2, 0.5), options={"xatol": 0.02}).x)
 
     def _averaged(self, logs: Numbers, found: HeldOut) -> tuple[Numbers, Numbers, float]:
         """Return the widths that are kept, their weights, and the log loss of their average; the prior of the weights

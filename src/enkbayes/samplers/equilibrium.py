@@ -186,15 +186,18 @@ class Equilibrium(Settings):
 
 
 EXACT = (Stage(1.0, descend=True),)
-QUADRATURE = tuple(
-    Stage(1.0, descend=True, refine=refine, limit=30 if refine < 2 else None, verify=True) for refine in (0, 1, 2)
+QUADRATURE = (
+    Stage(1.0, descend=True, limit=30, verify=True),
+    Stage(1.0, descend=True, refine=1, limit=30, verify=True, tol=1e-5),
+    Stage(1.0, descend=True, refine=2, verify=True, tol=1e-5),
 )
-"""Softmax quadrature goes up to 4**2 times its usual points: one that has not converged in 30 steps has kinks."""
+"""Softmax quadrature goes up to 4**2 times its usual points where a look through more of them says so, as soon as the
+end is near. One that has not converged in 30 steps has kinks."""
 
 WARM = Stage(1.0, descend=True, until=1e-2)
 OWN = (Stage(0.0, descend=False), Stage(0.5, descend=False), Stage(1.0, descend=True, refine=2))
 LINEAR = (WARM, *OWN)
-SOFTMAX = (replace(WARM, limit=30), replace(WARM, refine=2), *OWN)  # a coarse quadrature has kinks that slow it down
+SOFTMAX = (replace(WARM, limit=30), replace(WARM, refine=2, rescue=True), *OWN)  # coarse quadrature may have kinks
 NONLINEAR = (Stage(0.0, descend=True), Stage(0.0, descend=False))
 
 

@@ -16,7 +16,7 @@ from enkbayes.samplers.equilibrium import controlled_step, frozen_flow, gaussian
 from enkbayes.samplers.settings import Settings
 from enkbayes.samplers.state import State
 from enkbayes.solvers.laplace import laplace_ensemble
-from enkbayes.solvers.low_rank_mean_field import LowRankSolver, default_rank, particles_of
+from enkbayes.solvers.low_rank_mean_field import LowRankSolver, particles_of
 from enkbayes.solvers.low_rank_mean_field import Point as LowRankPoint
 from enkbayes.solvers.map_estimate import map_estimate
 from enkbayes.solvers.newton import NewtonSearch
@@ -57,6 +57,8 @@ class MeanField(Settings):
         The same for a run with fewer particles than parameters, which would otherwise take seconds.
     low_rank_tol : float
         Residual below which the structure of a low-rank covariance, not the iteration, limits the accuracy.
+    many_tol : float
+        The same for many classes, whose averages are off by more.
     low_rank : LowRankSolver
         The iteration for such a covariance.
 
@@ -77,6 +79,7 @@ class MeanField(Settings):
     dense: int = field(default=2000, repr=False)
     dense_few: int = field(default=1000, repr=False)
     low_rank_tol: float = field(default=1e-3, repr=False)
+    many_tol: float = field(default=5e-3, repr=False)
     low_rank: LowRankSolver = field(default=LowRankSolver(), repr=False)
 
     def init(self, problem: Problem, ensemble: AffineEnsemble, seed: int) -> State:
@@ -103,7 +106,7 @@ class MeanField(Settings):
     def step(self, problem: Problem, state: State) -> State:
         """One step of the flow with the moments and the tau of the controller; see `controlled_step`."""
         if isinstance(state.control, LowRankPoint):
-            following = self.low_rank.advance(problem, state.control)
+            following = self.low_rank.advance(self._rough(problem), state.control)
             return self._judge_low_rank(problem, replace(state, steps=state.steps + 1), following)
         return controlled_step(self._control(problem, NewtonSearch()), problem, state)
 
@@ -124,8 +127,12 @@ class MeanField(Settings):
     def _is_low_rank(self, problem: Problem, dense: int) -> bool:
         return (self.rank is not None or problem.dim > dense) and self.low_rank.fits(problem)
 
+    def _rough(self, problem: Problem) -> Problem:
+        """Return the problem with float32 sums, whose error is far below that of the points for many classes."""
+        return problem.coarse or problem if self.float32 and self.low_rank.has_many(problem) else problem
+
     def _low_rank_init(self, problem: Problem, particles: int, seed: int) -> State:
-        point = self.low_rank.start(problem, self.rank or default_rank(problem.dim), seed)
+        point = self.low_rank.start(self._rough(problem), self.rank or self.low_rank.rank(problem), seed)
         state = State(particles_of(problem, point, particles, seed), seed, blend=1.0, control=point)
         return self._judge_low_rank(problem, state, point)
 
@@ -134,10 +141,11 @@ class MeanField(Settings):
         most probable parameters and at the converged mean.
         """
         state = _at(problem, state, point)
-        done = point.residual < max(self.tol, self.low_rank_tol)
+        least = self.many_tol if self.low_rank.has_many(problem) else self.low_rank_tol
+        done = point.residual < max(self.tol, least)
         if done and point.searches < searches:
             with suppress(Diverged):  # then the directions at hand, which have converged, stay
-                return _at(problem, state, self.low_rank.search(problem, point))
+                return _at(problem, state, self.low_rank.search(self._rough(problem), point))
         if not (done or self.low_rank.stuck(point) or state.steps >= self.max_steps):
             return state
         message = "" if done else f"residual {point.residual:.1e} after {state.steps} steps; narrow the prior"

@@ -25,6 +25,7 @@ import numpy as np
 
 from enkbayes.core.ensemble import AffineEnsemble
 from enkbayes.core.gaussian import informed_points
+from enkbayes.core.likelihoods import Categorical
 from enkbayes.core.low_rank import Complement, Frame
 from enkbayes.core.moments import Diverged
 from enkbayes.core.problem import Problem
@@ -111,7 +112,11 @@ class LowRankSolver:
     slack : growth of the residual that an accelerated step may cause
     sufficient : part of the predicted decrease of energy that a step must deliver unless it lowers the residual
     smallest_tau : step size at which the iteration gives up
-    many : classes from which averages take no K x K matrix for each row
+    many : classes from which averages take no K x K matrix for each row, and the iteration begins without directions
+    pairs : of points in the averages of so many classes; early_pairs : the same far from the end
+    early, middle : residuals at which there are more points, and at which directions are searched
+    most_early : steps without directions, at most
+    few : the arguments of `default_rank` for many classes
     """
 
     rotated: int = 4096
@@ -125,6 +130,18 @@ class LowRankSolver:
     sufficient: float = 0.1
     smallest_tau: float = 1e-3
     many: int = 30
+    pairs: int = 16
+    early_pairs: int = 2
+    early: float = 0.1
+    middle: float = 0.05
+    most_early: int = 40
+    few: tuple[int, float] = (16, 5e5)
+
+    def rank(self, problem: Problem) -> int:
+        """Return the default number of directions: for many classes, whose frame holds nearly all of the covariance,
+        few.
+        """
+        return default_rank(problem.dim, *self.few) if self.has_many(problem) else default_rank(problem.dim)
 
     def fits(self, problem: Problem) -> bool:
         """Tell whether the frame exists: linear logits, and a prior that treats all classes alike."""
@@ -142,7 +159,9 @@ class LowRankSolver:
 
         The mean is solved for afterwards, so a long one need only be near.
         """
-        theta = map_estimate(problem, tol=self.near * problem.dim**0.5 if problem.dim >= self.long else 1e-4).theta
+        many = self.has_many(problem)
+        near = problem.dim >= self.long or many
+        theta = map_estimate(problem, tol=self.near * problem.dim**0.5 if near else 1e-4).theta
         frame = fitted_frame(problem, theta, self.rotated)
         xp = namespace(theta)
         mean = frame.coordinates((theta - problem.prior.mean)[None, :])[0, :]
@@ -150,12 +169,41 @@ class LowRankSolver:
             (min(rank, problem.dim), problem.dim), dtype=np.float32
         )
         X, _ = orthonormal_factor(frame.coordinates(problem.prior.unwhiten(like(block, theta))).mT, self.long)
+        if many:
+            return self._start_of_many(problem, frame, mean, X)
         q = LowRankPrecision(mean, xp.zeros_like(mean), X, xp.zeros_like(X[0, :]))
         for _ in range(self.long_steps[0] if problem.dim >= self.long else self.power_steps):
             q = _leading(
                 mean, sums_over_rows(problem, frame, q, spread=False, products=True, many=self.many), self.long
             )
         return self.evaluate(problem, frame, q)
+
+    def has_many(self, problem: Problem) -> bool:
+        """Tell whether a problem has so many classes that averages take points of their own for each row."""
+        return isinstance(problem.likelihood, Categorical) and problem.likelihood.outputs >= self.many
+
+    def _start_of_many(self, problem: Problem, frame: Frame, mean: Array, X: Array) -> Point:
+        """Return the point after an iteration without directions, which costs little, with few points for each row as
+        long as the end is far; the directions X (P, r) of the Hessian are found there.
+        """
+        xp = namespace(mean)
+        diagonal = sums_over_rows(problem, frame, _alone(mean, xp.zeros_like(mean)), spread=False, many=self.many)
+        point = self.evaluate(problem, frame, _alone(mean, diagonal.diagonal), pairs=self.early_pairs)
+        for pairs, until in ((self.early_pairs, self.early), (self.pairs, self.middle)):
+            if pairs != self.early_pairs:
+                point = self.evaluate(problem, frame, point.q, pairs=pairs)
+            for _ in range(self.most_early):
+                if point.residual < until or self.stuck(point):
+                    break
+                point = self.advance(problem, point, pairs=pairs)
+        q = point.q
+        steps, pairs = (self.long_steps[0], 4) if problem.dim >= self.long else (self.power_steps, self.pairs)
+        for _ in range(steps):
+            sums = sums_over_rows(problem, frame, point.q, along=X, products=True, many=self.many, pairs=pairs)
+            q = _leading(mean, sums, self.long)
+            X = q.root[:, None] * q.B
+        q = replace(q, mean=point.q.mean)
+        return replace(self.evaluate(problem, frame, q), searches=2)
 
     def search(self, problem: Problem, point: Point) -> Point:
         """Return the point with the leading directions of the Hessian at its Gaussian."""
@@ -164,10 +212,10 @@ class LowRankSolver:
             q = _leading(q.mean, sums_over_rows(problem, point.frame, q, products=True, many=self.many), self.long)
         return replace(self.evaluate(problem, point.frame, q), tau=point.tau, searches=point.searches + 1)
 
-    def evaluate(self, problem: Problem, frame: Frame, q: LowRankPrecision) -> Point:
+    def evaluate(self, problem: Problem, frame: Frame, q: LowRankPrecision, *, pairs: int | None = None) -> Point:
         """Return the point of the iteration at a Gaussian."""
         xp = namespace(q.mean)
-        sums = sums_over_rows(problem, frame, q, many=self.many)
+        sums = sums_over_rows(problem, frame, q, many=self.many, pairs=pairs or self.pairs)
         gradient = sums.slopes + q.mean
         M = symmetric(sums.X.mT @ sums.X) + sums.XHX - _diagonal(xp.ones_like(q.beta2))
         inside = xp.sum((q.B @ M) * q.B, axis=1) / q.root**2  # the diagonal of D^{1/2} B M B' D^{1/2}
@@ -179,12 +227,12 @@ class LowRankSolver:
         residual = (squares / q.mean.shape[0]) ** 0.5
         return Point(frame, q, variances, gradient, h, M, residual, sums.loss + q.divergence(variances))
 
-    def advance(self, problem: Problem, point: Point) -> Point:
+    def advance(self, problem: Problem, point: Point, *, pairs: int | None = None) -> Point:
         """Take one trial step: return the new point, or the old one with less ambition when nothing has improved."""
         accelerated = self._accelerated(point)
         q, turn = _plain(point) if accelerated is None else accelerated
         try:
-            trial = self.evaluate(problem, point.frame, q)
+            trial = self.evaluate(problem, point.frame, q, pairs=pairs)
         except Diverged:
             trial = None
         if trial is None or not (self._closer if accelerated else self._better)(point, trial):
@@ -216,7 +264,7 @@ class LowRankSolver:
         move = extrapolated(point.force(), point.history, tau, point.dot, self.ridge) * tau
         h = xp.exp(xp.log1p(old.h) + xp.clip(move.log, -1.0, 1.0)) - 1
         q, turn = _gaussian(old.mean + move.mean, xp.maximum(h, xp.zeros_like(h)), old.B, _diagonal(old.beta2) + move.M)
-        return (q, turn) if float(xp.min(q.beta2)) > -0.9 else None
+        return (q, turn) if q.beta2.shape[0] == 0 or float(xp.min(q.beta2)) > -0.9 else None
 
     def stuck(self, point: Point) -> bool:
         """Tell whether the step size has shrunk to nothing."""
@@ -248,8 +296,16 @@ def _gaussian(mean: Array, h: Array, B: Array, M: Array) -> tuple[LowRankPrecisi
     """Return the Gaussian with the precision D^{1/2} (I + B M B') D^{1/2}, for a symmetric M (r, r), and the R (r, r)
     that turns B into its directions.
     """
+    if M.shape[0] == 0:
+        return _alone(mean, h), M
     w, R = namespace(M).linalg.eigh(symmetric(M))
     return LowRankPrecision(mean, h, B @ R, w), R
+
+
+def _alone(mean: Array, h: Array) -> LowRankPrecision:
+    """Return the Gaussian without directions."""
+    nothing = namespace(mean).zeros((mean.shape[0], 0), dtype=mean.dtype, device=mean.device)
+    return LowRankPrecision(mean, h, nothing, nothing[0, :])
 
 
 def _leading(mean: Array, sums: RowSums, long: int) -> LowRankPrecision:

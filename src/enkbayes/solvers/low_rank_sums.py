@@ -82,35 +82,49 @@ class RowSums:
 
 
 def sums_over_rows(
-    problem: Problem, frame: Frame, q: LowRankPrecision, *, spread: bool = True, products: bool = False, many: int = 30
+    problem: Problem,
+    frame: Frame,
+    q: LowRankPrecision,
+    *,
+    along: Array | None = None,
+    spread: bool = True,
+    products: bool = False,
+    many: int = 30,
+    pairs: int = 16,
 ) -> RowSums:
-    """Read the rows once, at q or, without `spread`, at its mean; HX costs as much again as all the rest. From `many`
-    classes on no row has a K x K matrix.
+    """Read the rows once, at q or, without `spread`, at its mean; HX costs as much again as all the rest.
+
+    X are the directions of q, or those `along` (P, c) which the Hessian is wanted. From `many` classes on no row has a
+    K x K matrix, and averages take so many `pairs` of points.
     """
     linear = problem.linear_logits("a low-rank covariance")
-    xp, K = namespace(q.mean), frame.shape[1]
-    X = q.root[:, None] * q.B
-    variance = q.root**2
-    shrink = q.shrink
-    theta = problem.prior.mean + frame.parameters(q.mean[None, :])[0, :]
+    xp = namespace(q.mean)
+    reference, K = problem.rows.reference, frame.shape[1]
+    X = q.root[:, None] * q.B if along is None else along
+    own, directions = (like(x, reference) for x in (q.root[:, None] * q.B, X))
+    variance, shrink = like(q.root**2, reference), like(q.shrink, reference)
+    theta = like(problem.prior.mean + frame.parameters(q.mean[None, :])[0, :], reference)
+    frame = frame.to(reference)
     of_many = isinstance(problem.likelihood, Categorical) and many <= K
 
     def contribution(chunk: Chunk) -> Sums:
         features, targets, weights = chunk.features, chunk.targets, chunk.weights
         whitened = frame.features(features)
         zbar = xp.reshape(linear.project(features, theta[:, None]), (-1, K))
-        logits = LogitDistribution(
-            zbar, frame.right, frame.logit_variances(whitened, variance), frame.logits(whitened, X), shrink
-        )
+        E = frame.logits(whitened, own)
+        logits = LogitDistribution(zbar, frame.right, frame.logit_variances(whitened, variance), E, shrink)
         if not of_many:
             return _of_few(problem.likelihood, frame, logits, whitened, targets, weights, spread, products)
         if spread:
-            averages = gaussian_averages(logits, targets, own_numbers(features, zbar))
+            averages = gaussian_averages(logits, targets, own_numbers(features, zbar), pairs)
         else:
             averages = point_averages(zbar, targets)
-        return _of_many(frame, averages, logits.columns, whitened, weights, products)
+        columns = logits.columns if along is None else xp.matmul(frame.right, frame.logits(whitened, directions))
+        return _of_many(frame, averages, columns, whitened, weights, products)
 
-    rows = min(ROWS, max(1, 2**23 // (K * max(16, X.shape[1]))))  # so that the logits of all directions fit
+    rows = min(
+        ROWS, max(1, 2**23 // (K * max(16, X.shape[1], own.shape[1])))
+    )  # so that the logits of all directions fit
     loss, slopes, diagonal, XHX, *HX = (like(x, q.mean) for x in problem.rows.sum(contribution, least=rows))
     return RowSums(float(loss), slopes, diagonal, symmetric(XHX), X, _turned(frame, HX[0], of_many) if HX else None)
 
@@ -197,12 +211,13 @@ def fitted_frame(problem: Problem, theta: Array, rotated: int) -> Frame:
     plain = Frame(_feature_root(prior, K), eye, linear.intercept)
     if plain.shape[0] > rotated:
         return plain
+    seen, point = plain.to(problem.rows.reference), like(theta, problem.rows.reference)
 
     def contribution(chunk: Chunk) -> Sums:
         features, targets, weights = chunk.features, chunk.targets, chunk.weights
-        x = plain.features(features)
+        x = seen.features(features)
         x = x.toarray() if hasattr(x, "toarray") else x
-        zbar = xp.reshape(linear.project(features, theta[:, None]), (-1, K))
+        zbar = xp.reshape(linear.project(features, point[:, None]), (-1, K))
         traces, between = _curvatures(problem.likelihood, zbar, targets, weights, xp.sum(x * x, axis=1))
         return x.mT @ (traces[:, None] * x), between
 

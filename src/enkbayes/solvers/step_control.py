@@ -140,7 +140,9 @@ class Stage:
     """A part of a run: the expectation (weight of the Gaussian one, and its fineness), whether the free energy judges
     the steps, and the residual or number of steps at which to move on.
 
-    verify : look at a converged point through a finer quadrature before it is believed
+    verify : look at a point near the end through a finer quadrature, which decides between the stage and the next one
+    rescue : only for runs whose stage before has given up
+    tol : residual at the end of the stage, where the error of its quadrature makes a smaller one pointless
     """
 
     blend: float
@@ -149,6 +151,8 @@ class Stage:
     refine: int = 0
     limit: int | None = None
     verify: bool = False
+    rescue: bool = False
+    tol: float = 0.0
 
     @property
     def expectation(self) -> Expectation:
@@ -167,6 +171,7 @@ class Track:
     since : steps of the run at the beginning of the stage
     steps : evaluations that were followed by a decision
     coarse : whether sums are those of `problem.coarse`
+    verified : whether a finer quadrature has confirmed that of the stage
     """
 
     point: Any
@@ -177,6 +182,7 @@ class Track:
     stale: int = 0
     since: int = 0
     coarse: bool = False
+    verified: bool = False
     finished: bool = False
     converged: bool = False
     message: str = ""
@@ -323,37 +329,51 @@ class StepControl:
         overdue = stage.limit is not None and track.steps - track.since >= stage.limit
         stuck = point.tau < self.smallest_tau
         given_up = stuck or overdue or (track.stale >= self.patience and not stage.descend)
-        final = not stage.until
-        if final and point.residual < tolerance(self.tol, point.ensemble.mean):
+        final, enough = not stage.until, tolerance(max(self.tol, stage.tol), point.ensemble.mean)
+        if stage.verify and not (last or track.verified) and point.residual < self.accurate / 3:
+            finer = evaluate(problem, point.ensemble, replace(stage.expectation, refine=stage.refine + 1))
+            if not finer.residual < self.accurate:
+                return self._next_stage(problem, track, point=finer)
+            track = replace(track, verified=True)
+        if final and point.residual < enough:
             track = self._exact(problem, track)
-            if track.point.residual < tolerance(self.tol, point.ensemble.mean):
-                return self._verified(problem, track)
+            if track.point.residual < enough:
+                return self._end(problem, track)
             return self._follow(problem, track)
         if not last and (given_up or point.residual < stage.until):
-            return self._next_stage(problem, track)
+            return self._next_stage(problem, track, given_up=given_up)
         track = replace(track, blend=stage.blend, message="", finished=False, converged=False)
         return self._exhausted(track) if given_up or track.steps >= self.max_steps else track
 
-    def _next_stage(self, problem: Problem, track: Track) -> Track:
-        stage, point = self.stages[track.stage], track.point
-        ensemble = point.ensemble if stage.descend else track.start
-        track = replace(track, steps=track.steps + 1, since=track.steps)
-        return self._enter(problem, track, track.stage + 1, ensemble, point.history if stage.descend else ())
+    def _next_stage(
+        self, problem: Problem, track: Track, *, given_up: bool = True, point: Point | None = None
+    ) -> Track:
+        """Begin the next stage, at a point where its averages are known already if there is one."""
+        stage, found, number = self.stages[track.stage], track.point, track.stage + 1
+        while self.stages[number].rescue and not given_up:
+            number += 1
+        track = replace(track, steps=track.steps + 1, since=track.steps, verified=False)
+        if point is not None:
+            history = found.history if point.residual < self.kin else ()
+            point = replace(point, history=history)
+            best = point.residual
+            return self._follow(
+                problem, replace(track, point=point, stage=number, start=point.ensemble, best=best, stale=0)
+            )
+        ensemble = found.ensemble if stage.descend else track.start
+        return self._enter(problem, track, number, ensemble, found.history if stage.descend else ())
 
-    def _verified(self, problem: Problem, track: Track) -> Track:
-        """End the run, unless a finer quadrature sees more than the stage's own."""
+    def _end(self, problem: Problem, track: Track) -> Track:
+        """End the run; the finest quadrature says how far it is from the one before."""
         stage, point = self.stages[track.stage], track.point
         done = replace(track, finished=True, converged=True, blend=stage.blend, message="")
-        if not stage.verify:
+        if not stage.verify or track.stage + 1 < len(self.stages):
             return done
-        last = track.stage + 1 == len(self.stages)
-        other = Expectation(stage.blend, stage.refine + (-1 if last else 1))
+        other = Expectation(stage.blend, stage.refine - 1)
         residual = evaluate(problem, point.ensemble, other).residual
-        if last:
-            doubt = "logits are spread so widely that expectations may be off by"
-            message = f"{doubt} {residual:.1g} posterior sds; narrow the prior"
-            return done if residual < 10 * self.accurate else replace(done, message=message)
-        return done if residual < self.accurate else self._next_stage(problem, track)
+        doubt = "logits are spread so widely that expectations may be off by"
+        message = f"{doubt} {residual:.1g} posterior sds; narrow the prior"
+        return done if residual < 10 * self.accurate else replace(done, message=message)
 
     def _exhausted(self, track: Track) -> Track:
         message = f"residual {track.point.residual:.1e} after {track.steps} steps; {self.remedy}"

@@ -87,6 +87,8 @@ class SoftmaxAverages:
         """Return sum_n weight_n E_n' Lambda_n E_n (c, c) for E (n, K, c)."""
         xp = namespace(E)
         c = E.shape[-1]
+        if c == 0:
+            return xp.zeros((0, 0), dtype=E.dtype, device=E.device)
         w = self.pbar if weights is None else weights[:, None] * self.pbar
         flat = xp.reshape(E, (-1, c))
         pulled = xp.matmul(self.p, E)
