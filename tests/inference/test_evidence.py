@@ -214,12 +214,3 @@ def test_single_precision_torch_gives_the_same():
 def test_evidence_speaks():
     assert str(Evidence(-3.14159, 0.012, "PSIS")) == "-3.14 +- 0.012 (PSIS)"
     assert str(Evidence(-3.14159, math.nan, "ELBO", bound=True)) == "at least -3.14 (ELBO)"
-
-
-def test_weights_without_arviz_are_plain(monkeypatch):
-    problem, posterior = mean_field("T0")
-    monkeypatch.setitem(sys.modules, "arviz", None)
-    evidence = log_evidence(problem, posterior)
-    assert evidence.method == "importance sampling"
-    assert math.isnan(evidence.k_hat)
-    assert abs(evidence.value + 9.18357) < 3 * evidence.error

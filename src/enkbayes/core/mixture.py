@@ -21,7 +21,7 @@ from enkbayes.core.ensemble import AffineEnsemble
 from enkbayes.core.gaussian import Gaussian
 from enkbayes.core.likelihoods import Likelihood
 from enkbayes.core.linear_logits import LinearLogits
-from enkbayes.core.posterior import Info, Posterior, Uncertainty
+from enkbayes.core.posterior import Info, Posterior, Uncertainty, checked_size
 from enkbayes.core.problem import Problem
 from enkbayes.engine.arrays import Array, namespace, symmetric, take_rows
 
@@ -182,6 +182,23 @@ class MixturePosterior:
             drift=max((info.drift for info in heavy), key=_nan_first),
             message=trouble or self.heaviest.info.message,
         )
+
+    def sample(self, n: int, seed: int = 0) -> Array:
+        """Return n independent draws (n, P) of the mixture; see `Posterior.sample`.
+
+        >>> import enkbayes as eb
+        >>> posterior = eb.run(eb.Problem.create([[1.0], [2.0], [-1.0], [0.5]], [1, 1, 0, 0]), particles=100)
+        >>> MixturePosterior((posterior, posterior), (0.1, 0.9)).sample(7).shape
+        (7, 1)
+        """
+        rng = np.random.default_rng((checked_size(n), seed, 8))
+        shares = np.asarray(self.weights, dtype=np.float64)
+        counts = rng.multinomial(n, shares / shares.sum())
+        own = rng.integers(2**31, size=len(counts))  # a seed for each component
+        parts = [
+            c.sample(int(count), int(s)) for c, count, s in zip(self.components, counts, own, strict=True) if count
+        ]
+        return take_rows(namespace(parts[0]).concat(parts, axis=0), rng.permutation(n))
 
     def predict_proba(self, features: Array | Callable[[Array], Array], *, noise: Array | None = None) -> Array:
         """Return class probabilities (n, K): the weighted average of what the components predict; see

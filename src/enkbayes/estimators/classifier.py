@@ -383,7 +383,8 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """How far to trust the posterior. Computed on first access; `save` stores it."""
         check_is_fitted(self)
         if self._trust is None:
-            self._trust = assess(self._fitted_problem("trust_", "call assess(X, y)"), self.posterior_)
+            problem = self._fitted_problem("trust_", "call assess(X, y)")
+            self._trust = assess(problem, self.posterior_, predictions=True)
         return self._trust
 
     @property
@@ -429,7 +430,7 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         >>> clf.assess(scale(X), y).verdict, clf.trust_.verdict
         ('usable', 'usable')
         """
-        return assess(self.problem_of(self._features(X), y, sample_weight), self.posterior_)
+        return assess(self.problem_of(self._features(X), y, sample_weight), self.posterior_, predictions=True)
 
     def polish(self, sweeps: int = 20) -> Self:
         """Move every particle to the exact posterior of the last fit, `sweeps` times; see `enkbayes.inference.polish`.

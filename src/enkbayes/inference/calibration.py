@@ -59,12 +59,16 @@ class CoarseFits:
 
     def fit(self, problem: Problem, start: Array | None = None) -> LowRankGaussian:
         """Return the Gaussian of a problem; up to 2000 parameters its covariance is full."""
-        if self.small < problem.dim <= MeanField.dense:
+        if self.by_laplace(problem):
             return self._laplace(problem, start)
         theta = problem.prior.whitened(self.particles, np.random.default_rng(0))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the held-out loss also judges a fit that does not converge
             return run(problem, MeanField(tol=self.tol), theta=theta).fitted.gaussian
+
+    def by_laplace(self, problem: Problem) -> bool:
+        """Return whether the fit is a Laplace approximation."""
+        return self.small < problem.dim <= MeanField.dense
 
     def _laplace(self, problem: Problem, start: Array | None) -> LowRankGaussian:
         """Return the Laplace approximation: the mode of all rows, found from `start` (P,), the curvature of some."""
@@ -137,7 +141,7 @@ def calibrate(
             q = Gaussian(fitted.mean, symmetric(fitted.cov))
         found[candidate] = q
         problem = answer(candidate, scale(candidate))
-        return leave_one_out_losses(problem, fits.fit(problem))
+        return leave_one_out_losses(problem, fits.fit(problem), point=fits.by_laplace(problem))
 
     candidates = [Candidate(spread, trained=read is not None) for spread in sorted(spreads)]
     weights = None if held_out.weights is None else to_numpy(held_out.weights)

@@ -5,23 +5,27 @@ Fresh draws theta of the fitted Gaussian q have the weights
     log w = log p(data | theta) + log prior(theta) - log q(theta),
 
 whose average is the evidence. Two figures describe them: their effective sample size, and the shape k-hat of their tail
-(Pareto-smoothed importance sampling, by ArviZ if it is installed). k-hat alone misleads where all weights are close to
-1, because their tail is noise.
+(Pareto-smoothed importance sampling, Vehtari and others 2024). k-hat alone misleads where all weights are close to 1,
+because their tail is noise. Weighted moments of the draws say how far mean, variances and norm of q are from those of
+the posterior.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from enkbayes.core.arviz import quiet_arviz
 from enkbayes.core.ensemble import AffineEnsemble
+from enkbayes.core.low_rank import LowRankGaussian
 from enkbayes.core.posterior import Posterior
 from enkbayes.core.problem import Problem
 from enkbayes.engine.arrays import Array, like, namespace, row_slices, to_numpy
+
+FEWEST_IN_TAIL = 5  # weights that a Pareto distribution can be fitted to
 
 
 def log_weights(problem: Problem, posterior: Posterior, draws: int, seed: int) -> np.ndarray[Any, Any]:
@@ -30,9 +34,12 @@ def log_weights(problem: Problem, posterior: Posterior, draws: int, seed: int) -
     Their average is the evidence if the Gaussian spans all parameters. Otherwise they are known up to a factor, which
     changes neither the effective sample size nor k-hat.
     """
-    fitted = posterior.fitted
-    ratio = log_ratio(problem, fitted)(_standard(draws, fitted, seed))
-    return np.asarray(to_numpy(ratio), dtype=np.float64)
+    return weights_at(problem, posterior.fitted, standard_draws(draws, posterior.fitted, seed))
+
+
+def weights_at(problem: Problem, fitted: AffineEnsemble, z: Array) -> np.ndarray[Any, Any]:
+    """Return the log importance weights (S,) of draws of a fitted Gaussian with whitened coordinates z (S, freedom)."""
+    return np.asarray(to_numpy(log_ratio(problem, fitted)(z)), dtype=np.float64)
 
 
 def log_ratio(problem: Problem, ensemble: AffineEnsemble, *, draws: int = 250) -> Callable[[Array], Array]:
@@ -61,13 +68,13 @@ def weighted_draws(
 ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     """Return some columns (draws, c) of fresh draws of the fitted Gaussian, and their smoothed log weights (draws,)."""
     fitted = posterior.fitted
-    z = _standard(draws, fitted, seed)
+    z = standard_draws(draws, fitted, seed)
     theta = to_numpy(fitted.gaussian.unwhiten(z))[:, list(columns)]
-    weights = np.asarray(to_numpy(log_ratio(problem, fitted)(z)), dtype=np.float64)
+    weights = weights_at(problem, fitted, z)
     return np.asarray(theta, dtype=np.float64), smoothed(weights)[0]
 
 
-def _standard(draws: int, fitted: AffineEnsemble, seed: int) -> Array:
+def standard_draws(draws: int, fitted: AffineEnsemble, seed: int) -> Array:
     """Return the whitened coordinates (draws, freedom) of fresh draws."""
     return like(np.random.default_rng((seed, 3)).standard_normal((draws, fitted.freedom)), fitted.mean)
 
@@ -83,15 +90,110 @@ def effective_share(log_weights: np.ndarray[Any, Any]) -> float:
 
 
 def smoothed(log_weights: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], float]:
-    """Return the log weights with their tail replaced by that of a fitted Pareto distribution, and its shape k-hat.
+    """Return the log weights (S,) with their tail replaced by that of a fitted Pareto distribution, and its shape k-hat.
 
-    The weights keep their scale, so their average is still the evidence. ArviZ fits the tail. Without it the weights
-    are returned as they are, with k-hat NaN.
+    The tail are the min(S / 5, 3 sqrt(S)) largest weights. The order statistics of the fitted distribution replace
+    them, none of which exceeds the largest weight. The weights keep their scale, so their average is still the
+    evidence. k-hat is 0 where all weights of the tail are equal, and infinite where a few draws have all the weight or
+    a weight is not finite.
+
+    >>> rng = np.random.default_rng(0)
+    >>> round(smoothed(rng.standard_exponential(100_000) / 2)[1], 1)  # weights with P(w > t) = 1 / t^2
+    0.5
     """
-    psis = getattr(quiet_arviz(), "psislw", None)
-    if psis is None:
-        return log_weights, math.nan
-    with np.errstate(over="ignore"):  # weights may differ by hundreds of orders of magnitude
-        smooth, k_hat = psis(log_weights.copy())
-    least = int(np.argmin(log_weights))  # smoothing changes the largest weights only, so this one keeps the scale
-    return np.asarray(smooth + (log_weights[least] - smooth[least])), float(k_hat)
+    size = len(log_weights)
+    count = math.ceil(min(size / 5, 3 * math.sqrt(size)))
+    if count < FEWEST_IN_TAIL or not np.all(np.isfinite(log_weights)):
+        return log_weights, math.inf
+    order = np.argsort(log_weights, kind="stable")
+    tail, top = order[-count:], float(log_weights[order[-1]])
+    cut = math.exp(max(float(log_weights[order[-count - 1]]) - top, math.log(np.finfo(float).tiny)))
+    excess = np.exp(log_weights[tail] - top) - cut
+    if excess[-1] <= count * np.finfo(float).eps:
+        return log_weights, 0.0
+    k_hat, scale = pareto_fit(excess)
+    if not math.isfinite(k_hat):
+        return log_weights, math.inf
+    levels = (np.arange(count) + 0.5) / count
+    quantiles = -np.log1p(-levels) if abs(k_hat) < 1e-12 else np.expm1(-k_hat * np.log1p(-levels)) / k_hat
+    smooth = log_weights.copy()
+    smooth[tail] = np.minimum(np.log(cut + scale * quantiles), 0.0) + top
+    return smooth, k_hat
+
+
+def pareto_fit(excess: np.ndarray[Any, Any]) -> tuple[float, float]:
+    """Return shape and scale of the generalised Pareto distribution of sorted numbers (n,), not negative: the estimate
+    of Zhang and Stephens (2009), with the shape drawn towards 1/2 as by ten more numbers; an infinite shape where a
+    quarter of the numbers vanish against the largest.
+
+    >>> u = (np.arange(1000) + 0.5) / 1000
+    >>> [round(x, 2) for x in pareto_fit(((1 - u) ** -0.3 - 1) / 0.3)]
+    [0.3, 1.0]
+    """
+    n = len(excess)
+    quarter, largest = float(excess[int(n / 4 + 0.5) - 1]), float(excess[-1])
+    if not quarter > largest * np.finfo(float).tiny ** 0.5:
+        return math.inf, math.nan
+    grid = 30 + int(math.sqrt(n))
+    b = (1 - np.sqrt(grid / (np.arange(1, grid + 1) - 0.5))) / (3 * quarter) + 1 / largest
+    shape = np.mean(np.log1p(-b[:, None] * excess), axis=1)
+    profile = n * (np.log(-b / shape) - shape - 1)
+    weights = np.exp(profile - profile.max())
+    best = float(b @ weights / weights.sum())
+    k = float(np.mean(np.log1p(-best * excess)))
+    return (k * n + 5) / (n + 10), -k / best
+
+
+@dataclass(frozen=True)
+class Errors:
+    """How far a Gaussian is from the posterior, by weighted draws of it, beyond their own noise.
+
+    mean : the largest error of the mean of a parameter, in posterior standard deviations
+    parameter : the one that has it
+    variances : geometric mean of the ratios of its variances to the posterior's
+    norm : error of the mean of |theta - m0|^2, in units of the prior, in posterior standard deviations of it
+
+    A figure within its noise is 0, or 1 for a ratio.
+    """
+
+    mean: float
+    parameter: int
+    variances: float
+    norm: float
+
+
+def weighted_errors(
+    problem: Problem, gaussian: LowRankGaussian, z: Array, log_weights: np.ndarray[Any, Any], *, noise: float = 3.0
+) -> Errors:
+    """Return the errors of a Gaussian by its draws, whitened (S, freedom), and their log weights (S,); `noise` is the
+    number of standard errors that are subtracted: 1 / sqrt(effective size) each, sqrt(2 / P) times that for the average
+    of P log variances.
+
+    >>> import enkbayes as eb
+    >>> problem = eb.Problem.create([[1.0], [2.0]], [1.0, 3.0], likelihood=eb.Normal())
+    >>> off = LowRankGaussian(np.asarray([1.0]), np.asarray([[0.4]]))  # the posterior is N(7/6, 1/6)
+    >>> z = np.random.default_rng(0).standard_normal((20_000, 1))
+    >>> theta = off.unwhiten(z)
+    >>> weights = problem.prior.log_density(theta) - problem.loss(theta) + z[:, 0] ** 2 / 2
+    >>> round(weighted_errors(problem, off, z, weights).mean, 1)
+    0.4
+    """
+    theta = np.asarray(to_numpy(gaussian.unwhiten(z)), dtype=np.float64)
+    w = np.exp(log_weights - np.max(log_weights))
+    w /= w.sum()
+    error = noise * math.sqrt(float(w @ w))
+    centre, variances = (np.asarray(to_numpy(x), dtype=np.float64) for x in (gaussian.mean, gaussian.variances))
+    posterior = w @ theta
+    spread = np.maximum(w @ (theta - posterior) ** 2, np.finfo(float).tiny)
+    moved = np.abs(posterior - centre) / np.sqrt(spread)
+    norms = np.asarray(to_numpy(problem.prior.whiten((like(theta, problem.prior.mean) - problem.prior.mean).mT)))
+    norms = np.sum(norms.astype(np.float64) ** 2, axis=0)
+    norm, sd = float(w @ norms), math.sqrt(max(float(w @ (norms - w @ norms) ** 2), np.finfo(float).tiny))
+    ratio = float(np.mean(np.log(np.maximum(variances, np.finfo(float).tiny) / spread)))
+    off = (float(np.mean(norms)) - norm) / sd
+    return Errors(
+        mean=max(float(moved.max()) - error, 0.0),
+        parameter=int(np.argmax(moved)),
+        variances=math.exp(math.copysign(max(abs(ratio) - error * math.sqrt(2 / len(moved)), 0.0), ratio)),
+        norm=math.copysign(max(abs(off) - error, 0.0), off),
+    )

@@ -36,6 +36,7 @@ from enkbayes.samplers import MeanField
 from enkbayes.samplers.run import run
 
 Numbers = np.ndarray[Any, Any]
+NO_SPREAD = 1e-12  # variance of the logits of a row of zeros
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,6 +146,30 @@ def propagate(
     return Propagation(q.mean, q.basis, energy + _log_volume(problem.prior, q), residual, sweep, start)
 
 
+def left_out_proba(problem: Problem, fit: Propagation) -> Numbers:
+    """Return the class probabilities (N, K) of every row under its cavity: the fit without the site of that row.
+
+    >>> import enkbayes as eb
+    >>> problem = eb.Problem.create([[1.0], [2.0], [-1.0], [0.5]], [1, 1, 0, 0])
+    >>> left_out_proba(problem, propagate(problem)).shape
+    (4, 2)
+    """
+    problem, contrasts = problem.in_double(), _contrasts(problem.likelihood)
+    q, parts = AffineEnsemble(fit.mean, fit.basis, np.zeros((0, problem.dim))), []
+    for rows in row_slices(problem.size, problem.rows.chunk):
+        mean, columns = _marginals(problem, q, rows, contrasts)
+        precision = np.linalg.inv(columns @ columns.mT + NO_SPREAD * np.eye(mean.shape[1]))
+        sites = fit.sites.rows(rows)
+        cov = np.linalg.inv(precision - sites.precision)
+        centre = _times(cov, _times(precision, mean) - sites.shift)
+        root = np.linalg.cholesky((cov + cov.mT) / 2)
+        if problem.likelihood.outputs is None:
+            parts.append(problem.likelihood.predictive(centre[:, 0], root[:, 0, :]))
+        else:
+            parts.append(problem.likelihood.predictive(centre @ contrasts.T, contrasts @ root))
+    return np.concatenate(parts)
+
+
 def _contrasts(likelihood: Likelihood) -> Numbers:
     """Return an orthonormal basis (K, k) of the logits that the likelihood distinguishes: all of them, or the K - 1
     contrasts where a common shift changes nothing.
@@ -233,7 +258,7 @@ def _matched(
     """Return the sites that match the tilted moments, and sum_n log int tilted - log int posterior, for contrasts with
     mean (n, k) and covariance (n, k, k) under the posterior of `size` rows.
     """
-    cov = cov + 1e-12 * np.eye(cov.shape[-1])  # a row of zeros has no spread
+    cov = cov + NO_SPREAD * np.eye(cov.shape[-1])
     try:
         precision = np.linalg.inv(cov)
         cavity = Sites(precision - sites.precision, _times(precision, mean) - sites.shift)

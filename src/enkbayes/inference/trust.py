@@ -6,6 +6,9 @@ Importance weights w (see `importance.py`) answer the last question. Two figures
     k-hat       shape of their tail (PSIS); above .7 no average of weights is reliable
     effective   their effective sample size, as a share of the draws
 
+The weighted draws also say which parameter has the largest error of its mean, how far variances are off, and how far the
+mean square of all weights is.
+
 The third figure is the distance that they measure, KL(q || posterior) = log E[w] - E[log w], the gap between evidence
 and ELBO. Spread over the gamma = tr(I - P P0^{-1}) directions that the data inform, and put into familiar units,
 
@@ -31,7 +34,7 @@ the true errors. k-hat and effective share do not, because they also fall with t
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -44,15 +47,26 @@ from enkbayes.core.numerics import in_range
 from enkbayes.core.posterior import Posterior
 from enkbayes.core.problem import Problem
 from enkbayes.engine.arrays import epsilon, to_numpy
-from enkbayes.engine.rows import Chunk, Sums
-from enkbayes.inference.importance import effective_share, log_weights, smoothed
+from enkbayes.engine.rows import Chunk, Elsewhere, Sums
+from enkbayes.inference.importance import (
+    Errors,
+    effective_share,
+    smoothed,
+    standard_draws,
+    weighted_errors,
+    weights_at,
+)
+from enkbayes.inference.cross_validation import left_out
+from enkbayes.inference.prediction_verdict import PredictionVerdict, judge_predictions
+from enkbayes.inference.verdicts import BAD, GOOD, USABLE
 
-GOOD, USABLE, BAD = "good", "usable", "do not trust"
 UNCONVERGED = "the run has not converged"
+MORE = "more data or a narrower prior help"
 CONVERGED = 0.1  # largest residual of a run that counts as converged, in posterior standard deviations
 CLOSE, FAR = 0.2, 0.5  # shift from which the Gaussian is usable only, and not to be trusted
 HEAVY = 0.7  # k-hat above which averages of weights are not reliable (Vehtari and others)
 EVEN = 0.5  # effective share above which k-hat is ignored, because it is a fit to noise
+NORM = 0.03  # error of the mean square of the weights from which the Gaussian is usable only
 BENT = 0.3  # nonlinearity above which derivative-free slopes are suspect
 SLOW, MOVING = 0.1, 0.3  # drift from which polished particles are usable only, and not to be trusted
 DRAWS = (4_000, 40_000)  # fewest and most draws
@@ -65,13 +79,18 @@ class Trust:
     """A verdict ("good", "usable", "do not trust"), the reason, what to do, and the figures behind them.
 
     residual : natural-gradient residual at the end of the run, NaN for homotopies
-    k_hat, effective, draws : of the importance weights; k_hat is NaN without ArviZ, both are NaN without a Gaussian
+    k_hat, effective, draws : of the importance weights; without a Gaussian no draws, and both are NaN
     shift : distance from the Gaussian to the posterior, in posterior standard deviations per informed direction
+    worst, parameter : the largest error of the mean of a parameter, in posterior standard deviations, and which has it
+    variances : geometric mean of the ratios of the Gaussian's variances to the posterior's
+    norm : error of the mean square of the weights, in posterior standard deviations of it
     informed : gamma, the number of directions that the data inform, among those that the particles span
     data_rank : rank of the data, the number of directions that the likelihood depends on; None for nonlinear logits
     spanned, particles, parameters : rank of the ensemble, J, and P
     nonlinearity : of nonlinear logits, see `Info`
     sweeps, drift : of `polish`, see `Info`
+    converged : whether the run met its stopping rule
+    predictions : whether the probabilities deserve their confidence, where that was judged
 
     Examples
     --------
@@ -98,6 +117,24 @@ class Trust:
     nonlinearity: float | None = None
     sweeps: int = 0
     drift: float = math.nan
+    converged: bool = True
+    worst: float = math.nan
+    parameter: int = 0
+    variances: float = math.nan
+    norm: float = math.nan
+    predictions: PredictionVerdict | None = None
+
+    def advised(self, words: Words) -> Trust:
+        """Return the same with advice in other words: `PYTHON` or `COMMAND`.
+
+        >>> import enkbayes as eb
+        >>> problem = eb.Problem.create([[1.0], [2.0], [-1.0], [0.5]], [1, 1, 0, 0])
+        >>> trust = replace(eb.assess(problem, eb.run(problem)), shift=0.6)
+        >>> trust.advised(COMMAND).advice.split(";")[0]
+        '--sweeps 20 moves the particles there'
+        """
+        verdict, reason, advice = judge(self, words)
+        return replace(self, verdict=verdict, reason=reason, advice=advice)
 
     @property
     def sentence(self) -> str:
@@ -112,7 +149,12 @@ class Trust:
 
 @in_range("the trust report")
 def assess(
-    problem: Problem, posterior: Posterior | MixturePosterior, *, draws: int | None = None, seed: int = 0
+    problem: Problem,
+    posterior: Posterior | MixturePosterior,
+    *,
+    draws: int | None = None,
+    seed: int = 0,
+    predictions: bool = False,
 ) -> Trust:
     """Return how far to trust a posterior of a problem: a verdict, what to do, and the figures behind them.
 
@@ -128,6 +170,9 @@ def assess(
         many rows and parameters.
     seed : int
         Seed of the draws.
+    predictions : bool
+        Whether to judge predictions, too, by cross-validation. They are left alone where rows are not in memory, logits
+        are nonlinear, or there are no classes.
 
     Examples
     --------
@@ -146,8 +191,18 @@ def assess(
         figures = combined(parts, posterior.weights)
     else:
         figures = _figures(problem, posterior, draws, seed, rank)
-    verdict, reason, advice = judge(figures, converged=posterior.info.converged)
-    return replace(figures, verdict=verdict, reason=reason, advice=advice)
+    if predictions:
+        figures = replace(figures, predictions=_predictions(problem, posterior))
+    return replace(figures, converged=posterior.info.converged).advised(PYTHON)
+
+
+def _predictions(problem: Problem, posterior: Posterior | MixturePosterior) -> PredictionVerdict | None:
+    """Return the verdict on cross-validated predictions, or None where they cannot be computed."""
+    if isinstance(problem.rows, Elsewhere) or not problem.is_linear or problem.likelihood.n_classes is None:
+        return None
+    proba, method = left_out(problem, posterior)
+    weights = None if problem.weights is None else to_numpy(problem.weights)
+    return judge_predictions(proba, to_numpy(problem.targets), weights, method=method)
 
 
 def combined(parts: Sequence[Trust], weights: Sequence[float]) -> Trust:
@@ -166,7 +221,7 @@ def combined(parts: Sequence[Trust], weights: Sequence[float]) -> Trust:
     spread = [part for part in heavy if part.spanned] or heavy  # point estimates span nothing, and mean to
 
     def average(values: Sequence[float]) -> float:
-        known = np.isfinite(values)
+        known = ~np.isnan(values)
         return float(shares[known] @ np.asarray(values)[known] / shares[known].sum()) if known.any() else math.nan
 
     def worst(values: Sequence[float]) -> float:
@@ -183,6 +238,9 @@ def combined(parts: Sequence[Trust], weights: Sequence[float]) -> Trust:
         spanned=min(part.spanned for part in spread),
         sweeps=min(part.sweeps for part in spread),
         drift=worst([part.drift for part in spread]),
+        worst=worst([part.worst for part in heavy]),
+        variances=math.exp(average([math.log(part.variances) for part in parts])),
+        norm=average([part.norm for part in parts]),
     )
 
 
@@ -190,10 +248,15 @@ def _figures(problem: Problem, posterior: Posterior, draws: int, seed: int, rank
     """Return the figures of one posterior, without a verdict; `rank` is that of the data."""
     info, fitted = posterior.info, posterior.fitted
     k_hat = effective = distance = math.nan
+    errors = Errors(math.nan, 0, math.nan, math.nan)
     informed = informed_directions(problem, fitted)
-    if posterior.has_gaussian and fitted.freedom:
-        weights, k_hat = smoothed(log_weights(problem, posterior, draws, seed))
-        effective, distance = effective_share(weights), shift(weights, informed)
+    weighed = posterior.has_gaussian and fitted.freedom > 0
+    if weighed:
+        with np.errstate(over="ignore", invalid="ignore"):  # nonsense is found out below
+            z = standard_draws(draws, fitted, seed)
+            weights, k_hat = smoothed(weights_at(problem, fitted, z))
+            effective, distance = effective_share(weights), shift(weights, informed)
+            errors = weighted_errors(problem, fitted.gaussian, z, weights)
     return Trust(
         verdict="",
         reason="",
@@ -201,7 +264,7 @@ def _figures(problem: Problem, posterior: Posterior, draws: int, seed: int, rank
         residual=info.residual,
         k_hat=k_hat,
         effective=effective,
-        draws=draws,
+        draws=draws if weighed else 0,
         shift=distance,
         informed=informed,
         data_rank=rank,
@@ -211,54 +274,122 @@ def _figures(problem: Problem, posterior: Posterior, draws: int, seed: int, rank
         nonlinearity=info.nonlinearity,
         sweeps=info.sweeps,
         drift=info.drift,
+        converged=info.converged,
+        worst=errors.mean,
+        parameter=errors.parameter,
+        variances=errors.variances,
+        norm=errors.norm,
     )
 
 
-def judge(figures: Trust, *, converged: bool = True) -> tuple[str, str, str]:
-    """Return the verdict, its most serious reason, and what to do.
+@dataclass(frozen=True)
+class Words:
+    """Advice in the words of those who read it: Python's, or those of the command."""
 
-    Not to be trusted are a run that has not converged; particles that span fewer directions than the likelihood depends
-    on, because the weights cannot move in the others; and a Gaussian as wrong as one whose mean is off by half a
-    standard deviation. Usable are a shift between .2 and .5, and a smaller one that heavy-tailed weights turn into a
-    lower bound; variances may then be too small by some tens of per cent. Polished particles that have stopped climbing
-    are good, whatever the Gaussian was.
+    steps: str = "raise max_steps, or use the mean-field sampler"
+    particles: str = "use more than {parameters} particles, or the mean-field sampler"
+    sampler: str = "use the mean-field sampler"
+    polish: str = "polish({sweeps}) moves the particles there"
+    again: str = "polish({sweeps}) once more"
+    equilibrium: str = "use Equilibrium() or MeanField()"
+
+
+PYTHON = Words()
+COMMAND = Words(
+    steps="raise --max-steps, or use --sampler mean-field",
+    particles="use --particles with more than {parameters}, or --sampler mean-field",
+    sampler="use --sampler mean-field",
+    polish="--sweeps {sweeps} moves the particles there",
+    again="use --sweeps {sweeps}",
+    equilibrium="use --sampler equilibrium or mean-field",
+)
+
+
+def judge(figures: Trust, words: Words = PYTHON) -> tuple[str, str, str]:
+    """Return the verdict, its most serious reason, and what to do: the worst of what the figures say one by one.
+
+    Not to be trusted are a run that has not converged; figures that are not finite; particles that span fewer
+    directions than the likelihood depends on, because the weights cannot move in the others; a Gaussian as wrong as one
+    whose mean is off by half a standard deviation, and one with a parameter whose mean is. Usable are the same from .2
+    on, a smaller shift that heavy-tailed weights turn into a lower bound, and a mean square of the weights that is off
+    by more than .03 of its standard deviation, which averages over many data sets can see. Polished particles that have
+    stopped climbing are good, whatever the Gaussian was.
     """
-    noisy = math.isnan(figures.shift)  # random particles have a residual even in equilibrium
-    if not converged or (figures.residual > CONVERGED and not noisy):
-        return BAD, UNCONVERGED, "raise max_steps, or use the mean-field sampler"
-    reach = figures.parameters if figures.data_rank is None else min(figures.data_rank, figures.parameters)
+    found = [*_of_the_run(figures, words), *_of_the_weights(figures, words), *_of_the_span(figures, words)]
+    polished = _of_the_polish(figures, words)
+    found.append(_of_the_gaussian(figures, words) if polished is None else polished)
+    return max(found, key=lambda finding: (BAD, USABLE, GOOD)[::-1].index(finding[0]))
+
+
+Finding = tuple[str, str, str]
+
+
+def _of_the_run(figures: Trust, words: Words) -> Iterator[Finding]:
+    noisy = not figures.draws  # random particles have a residual even in equilibrium
+    if not figures.converged or (figures.residual > CONVERGED and not noisy) or math.isinf(figures.residual):
+        yield BAD, UNCONVERGED, words.steps
+
+
+def _of_the_weights(figures: Trust, words: Words) -> Iterator[Finding]:
+    weights = (figures.shift, figures.k_hat, figures.effective, figures.worst, figures.variances, figures.norm)
+    if figures.draws and not all(map(math.isfinite, weights)):
+        numbers = f"(shift {figures.shift:.2g} sd, k-hat {figures.k_hat:.2g})"
+        yield BAD, f"the importance weights say that the Gaussian has no meaning {numbers}", words.sampler
+
+
+def _of_the_span(figures: Trust, words: Words) -> Iterator[Finding]:
     if figures.spanned < figures.parameters:
+        reach = figures.parameters if figures.data_rank is None else min(figures.data_rank, figures.parameters)
         covered = f"the particles span {figures.spanned} of {figures.parameters} parameters"
         seen = "" if figures.data_rank is None else f", and the likelihood depends on {reach} directions"
-        advice = f"use more than {figures.parameters} particles, or the mean-field sampler"
-        return (BAD if figures.spanned < reach else USABLE), covered + seen, advice
-    if figures.sweeps and figures.drift < MOVING:
-        polished = f"{figures.sweeps} sweeps of polish have moved the particles to the true posterior"
-        if figures.drift < SLOW:
-            return GOOD, polished, ""
-        return USABLE, f"{polished}, and they still climb", f"polish({2 * figures.sweeps}) once more"
-    return _gaussian_verdict(figures)
+        advice = words.particles.format(parameters=figures.parameters)
+        yield (BAD if figures.spanned < reach else USABLE), covered + seen, advice
 
 
-def _gaussian_verdict(figures: Trust) -> tuple[str, str, str]:
-    """Return the verdict on the fitted Gaussian, from its importance weights."""
-    if math.isnan(figures.shift):
-        return USABLE, "there is no fitted Gaussian to compare with the true posterior", "use the mean-field sampler"
-    heavy = figures.k_hat >= HEAVY and figures.effective < EVEN
-    tail = "" if math.isnan(figures.k_hat) else f", k-hat {figures.k_hat:.2f}"
-    numbers = f"(shift {figures.shift:.2f} sd{tail})"
-    advice = f"polish({2 * figures.sweeps or 20}) moves the particles there"
+def _of_the_polish(figures: Trust, words: Words) -> Finding | None:
+    """Return the finding on polished particles; None where they are none, or still far from the end."""
+    if not figures.sweeps or not figures.drift < MOVING:
+        return None
+    polished = f"{figures.sweeps} sweeps of polish have moved the particles to the true posterior"
+    if figures.drift < SLOW:
+        return GOOD, polished, ""
+    return USABLE, f"{polished}, and they still climb", words.again.format(sweeps=2 * figures.sweeps)
+
+
+def _of_the_gaussian(figures: Trust, words: Words) -> Finding:
+    """Return the finding on the fitted Gaussian, from its importance weights."""
+    if not figures.draws:
+        return USABLE, "there is no fitted Gaussian to compare with the true posterior", words.sampler
+    numbers = f"(shift {figures.shift:.2g} sd, k-hat {figures.k_hat:.2f})"
+    advice = words.polish.format(sweeps=2 * figures.sweeps or 20)
     if (figures.nonlinearity or 0.0) > BENT:
         advice += ", and a Jacobian of the logits gives a better start"
-    if figures.shift >= FAR:
-        return (
-            BAD,
-            f"the true posterior is far from Gaussian {numbers}",
-            f"{advice}; more data or a narrower prior help",
-        )
-    if figures.shift >= CLOSE or heavy:
-        return USABLE, f"the true posterior is not quite Gaussian {numbers}, variances may be too small", advice
+    errors = _errors(figures)
+    if math.isnan(figures.residual) and max(figures.shift, figures.worst) >= CLOSE:  # a homotopy ends with its path
+        verdict = BAD if max(figures.shift, figures.worst) >= FAR else USABLE
+        advice = f"the error is that of the method: {words.equilibrium}, or {advice}"
+        return verdict, f"the path has ended away from the true posterior {numbers}{errors}", advice
+    if figures.shift >= FAR or figures.worst >= FAR:
+        return BAD, f"the true posterior is far from Gaussian {numbers}{errors}", f"{advice}; {MORE}"
+    heavy = figures.k_hat >= HEAVY and figures.effective < EVEN
+    if figures.shift >= CLOSE or figures.worst >= CLOSE or heavy:
+        errors = errors or ", variances may be too small"
+        return USABLE, f"the true posterior is not quite Gaussian {numbers}{errors}", advice
+    if abs(figures.norm) >= NORM:
+        return USABLE, f"the mean square of the weights is off by {abs(figures.norm):.2f} sd {numbers}{errors}", advice
     return GOOD, f"the run has converged and the true posterior is close to its Gaussian {numbers}", ""
+
+
+def _errors(figures: Trust) -> str:
+    """Return what the weighted moments say of mean and variances, where it is beyond their noise."""
+    parts = []
+    if figures.worst >= CLOSE / 2:
+        parts.append(f"the mean of parameter {figures.parameter} is off by {figures.worst:.1f} sd")
+    if figures.variances > 1.1:
+        parts.append(f"variances are {100 * (figures.variances - 1):.0f} % too large")
+    elif figures.variances < 0.9:
+        parts.append(f"variances are {100 * (1 - figures.variances):.0f} % too small")
+    return "".join(f", {part}" for part in parts)
 
 
 def shift(weights: np.ndarray[Any, Any], informed: float) -> float:

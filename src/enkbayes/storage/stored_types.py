@@ -24,6 +24,7 @@ from enkbayes.inference.empirical_bayes import Tuning
 from enkbayes.inference.evidence import Evidence
 from enkbayes.inference.far_field import Extent, FarFieldChoice
 from enkbayes.inference.feature_far_field import FeatureFarField
+from enkbayes.inference.prediction_verdict import PredictionVerdict
 from enkbayes.inference.rejection import HeldOutConfidence
 from enkbayes.inference.trust import Trust
 from enkbayes.samplers import BY_NAME, State
@@ -46,6 +47,7 @@ TYPES: dict[str, type] = {
     "Posterior": Posterior,
     "MixturePosterior": MixturePosterior,
     "Trust": Trust,
+    "PredictionVerdict": PredictionVerdict,
     "Evidence": Evidence,
     "Tuning": Tuning,
     "FeatureFarField": FeatureFarField,

@@ -1,0 +1,83 @@
+"""Predictions of every row by a posterior that was not fitted to it.
+
+Real folds: the mean-field Gaussian of the other rows, under the same prior, predicts those of a fold. It does not
+depend on the number of particles, and the steps that it takes are few because it need not be exact. Problems for which
+even that takes too long have enough rows for leave-one-out from the one fit.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+
+from enkbayes.core.mixture import LEAST, MixturePosterior
+from enkbayes.core.moments import Diverged
+from enkbayes.core.posterior import Posterior
+from enkbayes.core.problem import Problem
+from enkbayes.inference.leave_one_out import leave_one_out_proba
+from enkbayes.samplers import MeanField
+from enkbayes.samplers.run import run
+
+Numbers = np.ndarray[Any, Any]
+
+
+def left_out(
+    problem: Problem, posterior: Posterior | MixturePosterior, *, folds: int = 5, work: float = 1e9, tol: float = 1e-2
+) -> tuple[Numbers, str]:
+    """Return the class probabilities (N, K) of every row, predicted without it, and how they were found.
+
+    Parameters
+    ----------
+    problem : Problem
+        With linear logits, classes, and rows in memory.
+    posterior : Posterior or MixturePosterior
+        What `run` returned for it. Components of a mixture that weigh something are fitted each, under their own
+        priors, and keep their weights.
+    folds : int
+        Number of folds.
+    work : float
+        Multiplications that one evaluation of a fit may cost; beyond, leave-one-out from the given fit is the answer.
+    tol : float
+        Residual at which the fits end.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> features, labels = rng.standard_normal((40, 20)), rng.integers(0, 2, 40)  # nothing to learn
+    >>> problem = Problem.create(features, labels)
+    >>> proba, method = left_out(problem, run(problem))
+    >>> bool(-np.log(proba[np.arange(40), labels]).mean() > 0.8), method
+    (True, '5-fold cross-validation')
+    """
+    problem = problem.in_double()
+    if isinstance(posterior, MixturePosterior):
+        own = [*zip(posterior.problems(problem), posterior.components, posterior.weights, strict=True)]
+        heavy = [part for part in own if part[2] >= LEAST] or [max(own, key=lambda part: part[2])]
+        found = [left_out(each, part, folds=folds, work=work, tol=tol) for each, part, _ in heavy]
+        shares = np.asarray([weight for _, _, weight in heavy])
+        return np.tensordot(shares / shares.sum(), np.stack([proba for proba, _ in found]), 1), found[0][1]
+    folds = min(folds, problem.size)
+    if folds > 1 and problem.size * (problem.likelihood.outputs or 1) * problem.dim**2 <= work:
+        try:
+            return _by_folds(problem, folds, tol), f"{folds}-fold cross-validation"
+        except Diverged:
+            pass
+    return leave_one_out_proba(problem, posterior.fitted.to(problem.prior.mean)), "leave-one-out from one fit"
+
+
+def _by_folds(problem: Problem, folds: int, tol: float) -> Numbers:
+    """Return the class probabilities (N, K) by stratified folds of shuffled rows."""
+    order = np.random.default_rng(0).permutation(problem.size)
+    order = order[np.argsort(problem.targets[order], kind="stable")]
+    fold = np.empty(problem.size, dtype=int)
+    fold[order] = np.arange(problem.size) % folds
+    proba = np.empty((problem.size, problem.likelihood.n_classes or 1))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a fit of the other rows that has not converged predicts all the same
+        for number in range(folds):
+            rows = np.flatnonzero(fold == number)
+            others = problem.subset(np.flatnonzero(fold != number))
+            proba[rows] = run(others, MeanField(tol=tol), particles=2).predict_proba(problem.features[rows, :])
+    return proba
