@@ -230,3 +230,34 @@ def test_wrong_paths_for_a_report_are_refused_before_the_fit(easy, tmp_path, nam
     assert result.exit_code == 2
     assert words in result.stderr
     assert not out.exists()
+
+
+def test_noise_has_no_good_banner_on_predictions(tmp_path):
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "noise.npz", features=rng.standard_normal((200, 30)), labels=rng.integers(0, 2, 200))
+    out, page = tmp_path / "m.safetensors", tmp_path / "r.html"
+    result = call("fit", tmp_path / "noise.npz", "--target", "labels", "--out", out, "--report", page, "--strict")
+    assert result.exit_code == 3
+    assert "do not trust: predictions are not clearly better than the base rates" in result.stderr
+    text = Page(page.read_text(encoding="utf-8")).text
+    assert "Is the posterior computed well? Good" in text
+    assert "Do predictions deserve their confidence? Do not trust" in text
+    assert "as they are" not in text
+    assert "Do not use the probabilities" in text
+    assert "e+0" not in text
+    assert eb.load(out).trust_.predictions.verdict == BAD
+
+
+def test_advice_of_the_command_has_the_flags_of_the_command(hard, tmp_path):
+    out = tmp_path / "m.safetensors"
+    result = call("fit", hard, "--target", "labels", "--out", out, "--json")
+    facts = json.loads(result.stdout)
+    assert "--sweeps 20" in facts["trust"]["advice"]
+    assert "polish(" not in result.stdout
+    assert facts["predictions"].startswith(("good: ", "usable: ", "do not trust: "))
+    assert "polish(20)" in eb.load(out).trust_.advice  # Python's own words in Python
+    result = call("fit", hard, "--target", "labels", "--out", out, "--max-steps", 2, "--json")
+    assert json.loads(result.stdout)["trust"]["advice"].startswith("raise --max-steps")
+    result = call("fit", hard, "--target", "labels", "--out", out, "--sampler", "homotopy", "--max-steps", 2)
+    assert result.exit_code == 2
+    assert "has a fixed number of steps" in result.stderr

@@ -1,7 +1,6 @@
 """Evidence against grids, closed forms, independent values, and one method against another."""
 
 import math
-import sys
 
 import numpy as np
 import pytest

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
@@ -42,9 +42,12 @@ def fit(
         str, typer.Option(metavar="X|auto", help="Inverse prior variance of the weights; auto maximises the evidence.")
     ] = "1.0",
     sweeps: Annotated[int, typer.Option(min=0, help="Polishing sweeps towards the exact posterior after the fit.")] = 0,
+    max_steps: Annotated[
+        int | None, typer.Option(min=1, help="Largest number of steps of a sampler that runs until it has converged.")
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Random seed; the same seed gives the same model.")] = 0,
     report: Annotated[Path | None, typer.Option(help="Trust report to write: NAME.html. It takes 5 more fits.")] = None,
-    strict: Annotated[bool, typer.Option("--strict", help="Exit with code 3 on the verdict 'do not trust'.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit with code 3 if a verdict is 'do not trust'.")] = False,
     checkpoint: Annotated[
         Path | None, typer.Option(help="File that stores the state of the run; the same command resumes from it.")
     ] = None,
@@ -59,28 +62,25 @@ def fit(
     Under torchrun (torchrun --nproc-per-node 2 -m enkbayes fit ...) each process fits its share of the rows.
     """
     from enkbayes.estimators.classifier import EnsembleClassifier
-    from enkbayes.inference.trust import BAD
+    from enkbayes.inference.trust import COMMAND
+    from enkbayes.inference.verdicts import BAD
     from enkbayes.storage.checkpoint import remove
 
     begin = time.perf_counter()
     with together(checkpoint) as processes:
         output = Output(as_json, quiet or not processes.leads)
         classifier = EnsembleClassifier(
-            sampler=sampler.value,
-            particles=particles,
-            random_state=seed,
-            progress=output.interactive,
-            sweeps=sweeps,
+            particles=particles, random_state=seed, progress=output.interactive, sweeps=sweeps
         )
         with shared_errors():
-            classifier.set_params(prior_precision=_precision(prior_precision))
+            classifier.set_params(sampler=_sampler(sampler, max_steps), prior_precision=_precision(prior_precision))
             if processes.leads:
                 _check_files(out, report, checkpoint)
             data = TrainingData.load(train, target)
         data = data.agreed()
         with warnings_as_notes(output):
             _learn(classifier, data, processes, checkpoint)
-        trust, _ = classifier.trust_, classifier.evidence_  # computed now, so that the file contains both
+        trust, _ = classifier.trust_.advised(COMMAND), classifier.evidence_  # now, so that the file contains both
         with shared_errors():
             if processes.leads:
                 _save(classifier, data, out, whole=processes.count == 1)
@@ -90,6 +90,7 @@ def fit(
     if processes.leads:
         facts = _facts(classifier, data.preprocessing, data.table.rows) | {
             "trust": asdict(trust) | {"sentence": trust.sentence},
+            "predictions": None if trust.predictions is None else trust.predictions.verdict_and_sentence,
             "seconds": time.perf_counter() - begin,
             "file": str(out),
         }
@@ -97,9 +98,10 @@ def fit(
             if report is not None:
                 facts["report"] = str(_write_report(report, classifier, data, f"{train.name}: {target}"))
             _print(output, data.preprocessing, f"enkbayes fit {train}", facts)
-    if strict and trust.verdict == BAD:
+    doubts = [verdict.sentence for verdict in (trust, trust.predictions) if verdict and verdict.verdict == BAD]
+    if strict and doubts:
         if processes.leads:
-            sys.stderr.write(f"do not trust: {trust.sentence}; {out} was written nevertheless\n")
+            sys.stderr.write(f"do not trust: {'; '.join(doubts)}; {out} was written nevertheless\n")
         raise typer.Exit(3)
 
 
@@ -230,6 +232,18 @@ def _write_report(path: Path, classifier: EnsembleClassifier, data: TrainingData
     return path
 
 
+def _sampler(name: SamplerName, max_steps: int | None) -> Any:
+    """Return the name of a sampler, or, with a number of steps, the sampler."""
+    from enkbayes.samplers import BY_NAME
+
+    if max_steps is None:
+        return name.value
+    kind: Any = BY_NAME[name.value]
+    if "max_steps" not in (f.name for f in fields(kind)):
+        raise ValueError(f"--sampler {name.value} has a fixed number of steps; leave out --max-steps")
+    return kind(max_steps=max_steps)
+
+
 def _precision(value: str) -> float | str:
     """Return a number, or "auto" for the estimator."""
     if value == "auto":
@@ -281,7 +295,8 @@ def _shown(facts: dict[str, Any]) -> dict[str, str]:
         "residual": text(facts["residual"]),
         "converged": text(facts["converged"]) if facts["converged"] else f"no: {facts['message']}",
         "log evidence": facts["log_evidence"]["text"],
-        "trust": f"{facts['trust']['verdict']}: {facts['trust']['sentence']}",
+        "posterior": f"{facts['trust']['verdict']}: {facts['trust']['sentence']}",
+        "predictions": facts["predictions"] or "not judged",
         "seconds": f"{facts['seconds']:.2f}",
         "file": facts["file"],
     } | ({"report": facts["report"]} if "report" in facts else {})

@@ -90,7 +90,7 @@ def effective_share(log_weights: np.ndarray[Any, Any]) -> float:
 
 
 def smoothed(log_weights: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], float]:
-    """Return the log weights (S,) with their tail replaced by that of a fitted Pareto distribution, and its shape k-hat.
+    """Return the log weights (S,) with the tail of a fitted Pareto distribution, and its shape k-hat.
 
     The tail are the min(S / 5, 3 sqrt(S)) largest weights. The order statistics of the fitted distribution replace
     them, none of which exceeds the largest weight. The weights keep their scale, so their average is still the

@@ -8,9 +8,10 @@ that is
 
     V_c = (V^{-1} - L)^{-1} = (I - V L)^{-1} V,        mu_c = V_c (V^{-1} mu - L mu + g) = mu + V_c g,
 
-because (V^{-1} - L) mu = V_c^{-1} mu. Averages over q belong to the mean-field Gaussian; a Laplace approximation has the
-slope and the curvature at its mode instead (`point`). The approximation is that the other rows keep their factors; a
-fit without the row would change them. For a Gaussian likelihood the factors do not depend on q, and the cavity is the refit:
+because (V^{-1} - L) mu = V_c^{-1} mu. Averages over q belong to the mean-field Gaussian; a Laplace approximation has
+the slope and the curvature at its mode instead (`point`). The approximation is that the other rows keep their factors;
+a fit without the row would change them. For a Gaussian likelihood the factors do not depend on q, and the cavity is the
+refit:
 
 >>> x, d = np.asarray([1.0, 2.0, -1.0]), np.asarray([0.5, 3.0, 0.0])
 >>> def posterior(rows, s2=0.5):  # of theta ~ N(0, 1), d = theta x + N(0, s2)
@@ -63,7 +64,9 @@ def leave_one_out_losses(
     >>> bool(seen.mean() < 0.5 < 0.9 < leave_one_out_losses(problem, posterior.ensemble).mean())
     True
     """
-    own = leave_one_out_proba(problem, ensemble, point=point, chunk=chunk)[np.arange(problem.size), problem.targets.astype(int)]
+    own = leave_one_out_proba(problem, ensemble, point=point, chunk=chunk)[
+        np.arange(problem.size), problem.targets.astype(int)
+    ]
     return np.asarray(-np.log(np.maximum(own, np.finfo(np.float64).tiny)))
 
 

@@ -52,6 +52,11 @@ class PredictionVerdict:
         """Reason and advice."""
         return f"{self.reason}; {self.advice}" if self.advice else self.reason
 
+    @property
+    def verdict_and_sentence(self) -> str:
+        """Verdict, reason and advice."""
+        return f"{self.verdict}: {self.sentence}"
+
 
 def judge_predictions(
     proba: Numbers, targets: Numbers, weights: Numbers | None = None, *, method: str = "held-out rows"

@@ -6,8 +6,8 @@ Importance weights w (see `importance.py`) answer the last question. Two figures
     k-hat       shape of their tail (PSIS); above .7 no average of weights is reliable
     effective   their effective sample size, as a share of the draws
 
-The weighted draws also say which parameter has the largest error of its mean, how far variances are off, and how far the
-mean square of all weights is.
+The weighted draws also say which parameter has the largest error of its mean, how far variances are off, and how far
+the mean square of all weights is.
 
 The third figure is the distance that they measure, KL(q || posterior) = log E[w] - E[log w], the gap between evidence
 and ELBO. Spread over the gamma = tr(I - P P0^{-1}) directions that the data inform, and put into familiar units,
@@ -48,6 +48,7 @@ from enkbayes.core.posterior import Posterior
 from enkbayes.core.problem import Problem
 from enkbayes.engine.arrays import epsilon, to_numpy
 from enkbayes.engine.rows import Chunk, Elsewhere, Sums
+from enkbayes.inference.cross_validation import left_out
 from enkbayes.inference.importance import (
     Errors,
     effective_share,
@@ -56,7 +57,6 @@ from enkbayes.inference.importance import (
     weighted_errors,
     weights_at,
 )
-from enkbayes.inference.cross_validation import left_out
 from enkbayes.inference.prediction_verdict import PredictionVerdict, judge_predictions
 from enkbayes.inference.verdicts import BAD, GOOD, USABLE
 

@@ -26,6 +26,10 @@ class Homotopy(Settings):
     Gradient and curvature are taken at the middle of the step, which makes it second order, and exact in one step for a
     Gaussian likelihood. The grid s_k = (k / steps)^grading is finer at the start, where the prior meets the data.
 
+    The result is biased, and more steps do not help: the flow transports the prior exactly only where the curvature is
+    the same for all particles. On 300 rows with 20 features the mean can be off by two posterior standard deviations
+    and variances by a third, which `assess` reports. `Equilibrium` and `MeanField` have no such bias.
+
     Parameters
     ----------
     steps : int

@@ -22,20 +22,9 @@ if TYPE_CHECKING:
 import math
 from dataclasses import dataclass
 
-from enkbayes.inference.trust import (
-    BAD,
-    CLOSE,
-    CONVERGED,
-    EVEN,
-    FAR,
-    GOOD,
-    HEAVY,
-    MOVING,
-    SLOW,
-    UNCONVERGED,
-    USABLE,
-    Trust,
-)
+from enkbayes.inference.prediction_verdict import PredictionVerdict, judge_predictions
+from enkbayes.inference.trust import CLOSE, COMMAND, CONVERGED, EVEN, FAR, HEAVY, MOVING, SLOW, UNCONVERGED, Trust
+from enkbayes.inference.verdicts import BAD, GOOD, USABLE
 
 FOLDS = 5
 Vector = np.ndarray[Any, Any]
@@ -58,10 +47,11 @@ def trust_page(
     >>> page.startswith("<!doctype html>"), "Iris" in page
     (True, True)
     """
-    trust, posterior, problem = classifier.trust_, classifier.posterior_, classifier.problem_
+    trust, posterior, problem = classifier.trust_.advised(COMMAND), classifier.posterior_, classifier.problem_
     targets = encode(y, len(y), classifier.classes_)[0]
     proba, basis = held_out(classifier, X, np.asarray(y), targets)
     scores = None if proba is None else score(proba, targets)
+    predictions = None if proba is None else judge_predictions(proba, targets, method="cross-validation")
     names = parameter_names(posterior, feature_names)
     reference, marginals = figures.marginals(problem, posterior, trust, names)
     sure = 0.0 if proba is None else float(np.mean(confidence(proba)))
@@ -70,7 +60,7 @@ def trust_page(
         title=title,
         about=_about(classifier),
         trust=trust,
-        tone=TONES[trust.verdict],
+        verdicts=_banners(trust, predictions),
         sentence=_sentence,
         rows=diagnostic_rows(trust),
         basis=basis,
@@ -80,9 +70,17 @@ def trust_page(
         run=_run(posterior),
         reference=reference,
         marginals=marginals,
-        steps=next_steps(trust, scores, sure, _precision(classifier)),
+        steps=next_steps(trust, scores, sure, _precision(classifier), predictions),
         provenance=_provenance(classifier),
     )
+
+
+def _banners(trust: Trust, predictions: PredictionVerdict | None) -> list[tuple[str, str, Any]]:
+    """Return the question, the tone and the verdict of each banner."""
+    found: list[tuple[str, str, Any]] = [("Is the posterior computed well?", TONES[trust.verdict], trust)]
+    if predictions is not None:
+        found.append(("Do predictions deserve their confidence?", TONES[predictions.verdict], predictions))
+    return found
 
 
 def held_out(classifier: EnsembleClassifier, X: Any, y: Vector, targets: Vector) -> tuple[Vector | None, str]:
@@ -228,13 +226,20 @@ def diagnostic_rows(trust: Trust) -> list[Row]:
     return rows
 
 
-def next_steps(trust: Trust, scores: Scores | None, confidence: float, precision: float | None) -> list[Step]:
+def next_steps(
+    trust: Trust,
+    scores: Scores | None,
+    confidence: float,
+    precision: float | None,
+    predictions: PredictionVerdict | None = None,
+) -> list[Step]:
     """Return suggestions, the most useful first.
 
     confidence : mean confidence of the predictions that were scored
     precision : precision of the prior, None if it is not a single number
+    predictions : the verdict on them, if there is one
     """
-    steps, narrower = _repairs(trust), "" if precision is None else f"{10 * precision:.3g}"
+    steps, narrower = _repairs(trust, predictions), "" if precision is None else f"{10 * precision:.3g}"
     if trust.verdict != GOOD and trust.shift >= CLOSE and narrower:
         text = "Collect more rows or choose a narrower prior; both bring the posterior closer to a Gaussian:"
         steps.append(Step(text, (f"--prior-precision {narrower}",)))
@@ -255,7 +260,9 @@ def next_steps(trust: Trust, scores: Scores | None, confidence: float, precision
     return steps
 
 
-def _repairs(trust: Trust) -> list[Step]:
+def _repairs(trust: Trust, predictions: PredictionVerdict | None) -> list[Step]:
+    if trust.verdict == GOOD and predictions is not None and predictions.verdict == BAD:
+        return [Step(f"Do not use the probabilities: {predictions.reason.partition(':')[0]}.")]
     if trust.verdict == GOOD:
         return [Step("Nothing needs to be fixed: use the probabilities and uncertainties as they are.")]
     if trust.reason == UNCONVERGED:
@@ -274,7 +281,7 @@ def _repairs(trust: Trust) -> list[Step]:
             )
         ]
     sweeps = 2 * trust.sweeps or 20
-    polish = (f"clf.polish({sweeps})", f"enkbayes fit ... --sweeps {sweeps}")
+    polish = (f"--sweeps {sweeps}", f"clf.polish({sweeps})")
     return [
         Step("Polish: move the particles from the Gaussian to the exact posterior:", polish),
         Step("Use more particles, because polished predictions average over them:", ("--particles 1000",)),
@@ -308,12 +315,18 @@ def _weights(trust: Trust) -> list[Row]:
         if even and trust.k_hat >= HEAVY:
             meaning = "tail of the importance weights (PSIS); the weights are nearly equal, so their tail is noise"
         rows.append(Row("k-hat", f"{trust.k_hat:.2f}", "good" if even else _tone(trust.k_hat, HEAVY, 1.0), meaning))
-    share = f"{trust.effective_size:,.0f} of {trust.draws:,} ({100 * trust.effective:.2g} %)"
+    share = f"{trust.effective_size:,.0f} of {trust.draws:,} ({_percent(trust.effective)})"
     meaning = (
         "number of independent posterior draws that the draws of the Gaussian are worth; it falls with the number of "
         "parameters"
     )
     return [*rows, Row("Effective sample size", share, "", meaning)]
+
+
+def _percent(share: float) -> str:
+    """Return a share in per cent, without an exponent: 100 %, 12 %, 0.031 %."""
+    value = 100 * share
+    return f"{value:.0f} %" if not value < 1 else f"{float(f'{value:.2g}'):f}".rstrip("0").rstrip(".") + " %"
 
 
 def _size(trust: Trust) -> Row:
