@@ -15,7 +15,7 @@ import enkbayes as eb
 from enkbayes.nets import BayesianHead, BayesianNetwork, OODScore
 from fuzz.data import plain_rows
 from fuzz.deviations import cases
-from fuzz.oracle import check_proba, judged, require, same
+from fuzz.oracle import Refused, check_proba, judged, require, same
 
 
 class Tuple(nn.Module):
@@ -326,6 +326,7 @@ def examine(case):
                 torch.equal(values.float().nan_to_num(), before[name].float().nan_to_num()), "the model has changed"
             )
         asked = INPUTS[case["rows of"]](x) if "rows of" in case else shown
+        refuse_unless_taken(model, asked)
         examine_module(case, posterior, model, asked)
         if case.get("kind") == "score":
             score = OODScore.fit(
@@ -359,8 +360,17 @@ def call(function, x):
     return function(**x) if isinstance(x, dict) else function(x)
 
 
+def refuse_unless_taken(model, x):
+    """End the case where the user's own model fails on these inputs: a head or network then fails in the same way."""
+    try:
+        with torch.no_grad():
+            call(model, x)
+    except Exception as error:
+        raise Refused(f"the model itself: {error}") from error
+
+
 def examine_module(case, posterior, model, x):
-    proba = call(posterior, x)
+    proba = call(posterior, x).detach()
     check_proba(proba.float() if proba.dtype == torch.bfloat16 else proba)
     then = case.get("then")
     if then == "uncertainty":

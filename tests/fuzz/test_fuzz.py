@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from fuzz.campaign import area
 from fuzz.oracle import Broken, Refused, judged, require
 
-CASES = {"estimator": 60, "core": 40, "command": 15}
+CASES = {"estimator": 60, "core": 40, "command": 15, "networks": 15}
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -241,15 +241,13 @@ def test_the_error_for_several_outputs_names_the_remedy():
     x, y = iris()
     torch.manual_seed(0)
     model = TwoOutputs()
-    with pytest.raises(ValueError, match=r"returns a tuple of 2; expected one tensor of logits; pass features="):
+    with pytest.raises(ValueError, match=r"returns a tuple of 2; expected one tensor of logits; pass output="):
         fit(model, loader(x, y))
     plain = nn.Sequential(model.body, nn.ReLU(), model.fc)
     expected = fit(plain, loader(x, y), prior_precision=1.0)(x)
     model.train()
     by_method = fit(model, loader(x, y), prior_precision=1.0, features=model.encode, layer="fc")
-    by_function = fit(
-        model, loader(x, y), prior_precision=1.0, features=lambda x: torch.relu(model.body(x)), layer="fc"
-    )
+    by_function = fit(model, loader(x, y), prior_precision=1.0, output=0)
     by_module = fit(model, loader(x, y), prior_precision=1.0, features=nn.Sequential(model.body, nn.ReLU()), layer="fc")
     for head in (by_method, by_function, by_module):
         assert torch.equal(head(x), expected)
@@ -276,7 +274,7 @@ def test_errors_are_one_clear_sentence():
     x, y = iris()
     with pytest.raises(ValueError, match="yields no batches"):
         fit(mlp(3), [])
-    with pytest.raises(ValueError, match=r"keys \['a', 'b'\]; name the key of the inputs with inputs='key'"):
+    with pytest.raises(ValueError, match=r"entries \['a', 'b'\] besides the labels, and the model takes \['input'\]"):
         fit(mlp(3), [{"a": x, "b": y}])
     with pytest.raises(ValueError, match="loader yields Tensor"):
         fit(mlp(3), [x])
@@ -284,7 +282,7 @@ def test_errors_are_one_clear_sentence():
         fit(mlp(1), loader(x, y))
     with pytest.raises(ValueError, match="labels have 2 entries, features have 3 rows"):
         fit(mlp(3), [(x[:3], y[:2])])
-    with pytest.raises(ValueError, match="expected positive numbers"):
+    with pytest.raises(ValueError, match="expected a positive number"):
         fit(mlp(3), loader(x, y), prior_precision=0.0)
     with pytest.raises(ValueError, match="labels of a batch have shape"):
         fit(mlp(3), loader(x, nn.functional.one_hot(y)))

@@ -157,10 +157,11 @@ def test_attention_and_a_dict_as_output():
     x, y = iris(torch.float32)
     torch.manual_seed(0)
     model = Attentive()
-    with pytest.raises(ValueError, match=r"returns a dict; expected one tensor of logits, or pass output=function"):
-        fit(model, x, y)
     network = fit(model, x, y, output=lambda found: found["logits"], layers=["encoder", "readout"], rank=3)
     assert network(x).shape == (len(x), 3)
+    for place in (None, "logits"):
+        other = fit(model, x, y, output=place, layers=["encoder", "readout"], rank=3)
+        torch.testing.assert_close(other(x), network(x))
     assert set(network.weights()) == {
         n for n, _ in model.named_parameters() if n.split(".")[0] in {"encoder", "readout"}
     }
@@ -171,11 +172,11 @@ def test_errors_are_one_clear_sentence():
     model = trained(3, x, y, steps=1)
     with pytest.raises(ValueError, match=r"layers names 'fc', which has no parameters; expected some of \['0.weight'"):
         fit(model, x, y, layers=["fc"])
-    with pytest.raises(ValueError, match="rank is 0; expected at least one direction"):
+    with pytest.raises(ValueError, match="rank is 0; expected a whole number, at least 1"):
         fit(model, x, y, rank=0)
     with pytest.raises(ValueError, match="prior_precision is -1; expected a positive number"):
         fit(model, x, y, prior_precision=-1)
-    with pytest.raises(ValueError, match="particles is 1; expected at least 2"):
+    with pytest.raises(ValueError, match="particles is 1; expected a whole number, at least 2"):
         fit(model, x, y, particles=1)
     with pytest.raises(ValueError, match=r"shape \(25, 1, 3\); expected logits"):
         fit(nn.Sequential(model, nn.Unflatten(1, (1, 3))), x, y)

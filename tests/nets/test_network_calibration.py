@@ -189,7 +189,7 @@ def test_errors_are_one_clear_sentence():
     model = trained(x, y, steps=5)
     with pytest.raises(ValueError, match="pass either calibration= or prior_precision=, not both"):
         fit(model, x, y, calibration=[(x, y)], prior_precision=1.0)
-    with pytest.raises(ValueError, match="rows is 0; expected at least one"):
+    with pytest.raises(ValueError, match="rows is 0; expected a whole number, at least 1"):
         fit(model, x, y, rows=0)
     with pytest.raises(ValueError, match=r"label -1 is not among the given classes \[0, 1\]"):
         fit(model, x, y, calibration=[(x, 2 * y - 1)])

@@ -55,5 +55,5 @@ def test_layers_that_know_the_class_agree_with_the_network_on_training_rows():
 def test_few_rows_are_read_and_none_is_an_error():
     *_, probes = fitted(rows=50)
     assert probes.sample_proba(torch.zeros(1, 3)).shape == (3, 1, 3)
-    with pytest.raises(ValueError, match="rows is 0; expected at least one"):
+    with pytest.raises(ValueError, match="rows is 0; expected a whole number, at least 1"):
         fitted(rows=0)

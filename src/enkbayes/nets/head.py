@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from enkbayes.core.arguments import check_positive
 from enkbayes.core.gaussian import Gaussian
 from enkbayes.core.likelihoods import Bernoulli, Categorical
 from enkbayes.core.linear_logits import LinearLogits
@@ -25,16 +26,18 @@ from enkbayes.nets.far_field import FarField, Leverages, Moments
 from enkbayes.nets.layers import (
     Layer,
     encoder,
-    frozen_copy,
     linear_layer,
     linear_names,
     split_last_layer,
     without_layer,
 )
-from enkbayes.nets.loaders import Labels, Place, Reader, call, device_of, shown
+from enkbayes.nets.loaders import Labels, Place, Reader, device_of, shown
+from enkbayes.nets.models import Logits, finite, frozen_copy, plain
+from enkbayes.nets.models import run as run_model
 from enkbayes.nets.posterior_module import PosteriorModule, blank
 from enkbayes.samplers import FROM_PRIOR, Sampler
 from enkbayes.samplers.run import run
+from enkbayes.samplers.start import as_sampler, count, whole_seed
 from enkbayes.solvers.map_estimate import map_estimate
 
 
@@ -78,6 +81,7 @@ class BayesianHead(PosteriorModule):
         calibration: Iterable[Any] | None = None,
         layer: str | None = None,
         features: Callable[..., torch.Tensor] | None = None,
+        output: Any = None,
         inputs: Place = None,
         labels: Place = None,
         prior_precision: float | None = None,
@@ -116,13 +120,18 @@ class BayesianHead(PosteriorModule):
             prior, and the result is their posterior.
         layer : str, optional
             Name of the last Linear. Default: the one whose output is the model's output.
-        features : module, method or function, optional
-            x -> (n, D), the inputs of the last layer, for models that return several values or do more after it. With
-            `layer`, the head has that layer's shape and starts from its weights. Without it, the classes are those of
-            the labels and there is an intercept. Modules and owners of methods are copied; a plain function is not.
+        features : module or method, optional
+            x -> (n, D), the inputs of the last layer, for models that do more after it. With `layer`, the head has that
+            layer's shape and starts from its weights. Without it, the classes are those of the labels and there is an
+            intercept. The module, or the owner of the method, is copied. A plain function is refused, because the
+            network that it uses would not be part of the head.
+        output : int, str or function, optional
+            Where the logits are in what the model returns: a position in a tuple, a key, the name of an attribute, a
+            function. Default: the output itself, or its `logits`.
         inputs, labels : str, int or function of a batch, optional
-            Where inputs and labels are in a batch. Default: positions 0 and 1, or common keys. A tuple of inputs is
-            passed on as arguments, a dict as keywords.
+            Where inputs and labels are in a batch. Default: positions 0 and 1. In a dict, labels have a common key, and
+            all other tensors are inputs: keywords of the model, or its only argument. A tuple of inputs is passed on as
+            arguments, a dict as keywords.
         prior_precision : float, optional
             The weights have the prior N(0, 1 / prior_precision). Default: a prior around the trained weights.
         intercept_precision : float, optional
@@ -144,8 +153,9 @@ class BayesianHead(PosteriorModule):
         own_prior = prior is not None or precisions != (None, None)
         if calibration is not None and own_prior:
             raise ValueError("calibration data choose the prior; pass either calibration= or a prior, not both")
-        reader = Reader(inputs, labels, device_of(model))
-        body = frozen_copy(model) if features is None else encoder(features, model)
+        body = _body(model, output) if features is None else encoder(features)
+        model = plain(model)
+        reader = Reader(inputs, labels, device_of(model), body if features is None else features)
         trained = Layer.of(linear_layer(model, layer)) if features is not None and layer is not None else None
         rows: Pairs = map(reader, shown(loader, "Features", enabled=progress))
         with torch.no_grad():
@@ -153,7 +163,9 @@ class BayesianHead(PosteriorModule):
                 body, trained, rows = _without_last_layer(body, rows, layer)
             moments = Moments(body) if far_field and calibration is not None else None
             train = _gather((_checked(_features(body, x, trained, moments), trained), y) for x, y in rows)
-        settings: dict[str, Any] = {"particles": particles, "seed": seed, "progress": progress}
+        sampler = None if sampler is None else as_sampler(sampler)
+        seed = whole_seed(seed)
+        settings: dict[str, Any] = {"particles": count(particles), "seed": seed, "progress": progress}
         if calibration is not None:
             pairs = map(reader, shown(calibration, "Calibration", enabled=progress))
             with torch.no_grad():
@@ -177,7 +189,7 @@ class BayesianHead(PosteriorModule):
         return cls(body, run(problem, sampler, theta=theta, **settings), guess)
 
     @classmethod
-    def empty(cls, model: nn.Module, layer: str | None = None) -> Self:
+    def empty(cls, model: nn.Module, layer: str | None = None, output: Any = None) -> Self:
         """Return a head of the right shape whose weights are all zero, for `load_state_dict`.
 
         Parameters
@@ -186,6 +198,8 @@ class BayesianHead(PosteriorModule):
             As given to `fit`; its weights do not matter.
         layer : str, optional
             Name of the last Linear. Default: the last one in the order of `model.named_modules()`.
+        output : int, str or function, optional
+            As given to `fit`.
 
         Examples
         --------
@@ -193,21 +207,22 @@ class BayesianHead(PosteriorModule):
         >>> BayesianHead.empty(model)(torch.zeros(1, 2)).shape
         torch.Size([1, 3])
         """
-        names = linear_names(model)
+        body = _body(model, output)
+        names = linear_names(body)
         if layer is None and not names:
             raise ValueError("the model has no Linear layer; expected one at its end")
         name = names[-1] if layer is None else layer
-        trained = Layer.of(linear_layer(model, name))
+        trained = Layer.of(linear_layer(body, name))
         outputs = None if trained.outputs <= 2 else trained.outputs
         likelihood = Bernoulli() if outputs is None else Categorical(outputs)
         linear = LinearLogits(trained.features, outputs, trained.bias is not None)
-        body = without_layer(frozen_copy(model), name)
+        body = without_layer(body, name)
         return cls(body, blank(likelihood, linear, np.arange(trained.classes), trained.weight.new_zeros(linear.dim)))
 
     def features(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         """Return the inputs (n, D) of the last layer."""
-        found: torch.Tensor = self.body(*args, **kwargs)
-        return found.reshape(-1, self.map.features).to(self._ensemble().mean.dtype)
+        found = self.body(*args, **kwargs).reshape(-1, self.map.features).to(self._ensemble().mean.dtype)
+        return finite(found)
 
     def forward(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         """Return class probabilities (n, K), averaged over the posterior."""
@@ -230,6 +245,13 @@ Data = tuple[torch.Tensor, Labels]
 """Features (N, D) and labels (N,)."""
 
 
+def _body(model: nn.Module, output: Any) -> nn.Module:
+    """Return a frozen copy of the model that returns its logits alone."""
+    body = frozen_copy(model)
+    body.register_forward_hook(Logits(output).hook)
+    return body
+
+
 def _without_last_layer(model: nn.Module, pairs: Pairs, name: str | None) -> tuple[nn.Module, Layer, Pairs]:
     """Return the model without its last layer, which is found on the first batch, that layer, and all batches."""
     pairs = iter(pairs)
@@ -243,7 +265,7 @@ def _without_last_layer(model: nn.Module, pairs: Pairs, name: str | None) -> tup
 def _features(body: nn.Module, x: Any, layer: Layer | None, watch: Moments | Leverages | None) -> Any:
     """Return the inputs (n, D) of the last layer, while the outputs of the other layers are watched."""
     with nullcontext() if watch is None else watch.watching():
-        found = call(body, x)
+        found = run_model(body, x)
     return found.reshape(-1, layer.features) if layer is not None and isinstance(found, torch.Tensor) else found
 
 
@@ -289,10 +311,11 @@ def _problem(
     prior: Gaussian | None,
 ) -> Problem:
     """Return the problem of the last layer; two logits count as their difference, with twice the variance."""
+    for name, value in zip(("prior_precision", "intercept_precision"), stated, strict=True):
+        if value is not None:
+            check_positive(name, value)
     weights = 1.0 if stated[0] is None else stated[0]
     precisions = (weights, weights if stated[1] is None else stated[1])
-    if not all(np.isfinite(p) and p > 0 for p in precisions):
-        raise ValueError(f"the precisions of weights and bias are {precisions}; expected positive numbers")
     double = 2.0 if layer is not None and layer.outputs == 2 else 1.0
     variance, bias_variance = (double / p for p in precisions)
     return Problem.create(
@@ -308,7 +331,7 @@ def _around(theta: torch.Tensor, problem: Problem, particles: int, seed: int) ->
     """Return an ensemble (J, P) with the mean theta and the spread of the prior. Return None for J <= P: the ensemble
     would span too few directions, and the sampler finds a better start.
     """
-    if particles <= problem.dim:
+    if count(particles) <= problem.dim:
         return None
     prior = problem.prior
     return prior.whitened(particles, np.random.default_rng(seed)) + (theta.to(prior.mean.dtype) - prior.mean)

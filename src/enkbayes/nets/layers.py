@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from copy import deepcopy
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,8 +10,9 @@ import torch
 from torch import nn
 
 from enkbayes.nets.loaders import call
+from enkbayes.nets.models import check_outputs, frozen_copy, run
 
-REMEDY = "pass features=, a module or function x -> (n, D) that gives the inputs of the last layer"
+REMEDY = "pass features=, a module or method x -> (n, D) that gives the inputs of the last layer"
 
 
 class Tap(nn.Module):  # type: ignore[misc]
@@ -42,31 +41,6 @@ class Method(nn.Module):  # type: ignore[misc]
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Call the method."""
         return getattr(self.owner, self.name)(*args, **kwargs)
-
-
-class Function(nn.Module):  # type: ignore[misc]
-    """A plain function as a module. The model that it may use is not copied, and is in eval mode during a call."""
-
-    def __init__(self, function: Callable[..., Any], model: nn.Module) -> None:
-        super().__init__()
-        self.function, self.used = function, (model,)  # a tuple keeps the user's model out of this module's state
-
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the function."""
-        with evaluating(self.used[0]):
-            return self.function(*args, **kwargs)
-
-
-@contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
-    """Put a model into eval mode, and restore the mode of every submodule afterwards."""
-    flags = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, training in flags:
-            module.training = training
 
 
 @dataclass(frozen=True)
@@ -104,24 +78,22 @@ class Layer:
         return rows[1] - rows[0] if self.outputs == 2 else rows.T.reshape(-1)
 
 
-def frozen_copy(model: nn.Module) -> nn.Module:
-    """Return a copy in eval mode whose parameters need no gradients; the model itself does not change."""
-    return deepcopy(model).eval().requires_grad_(False)
-
-
-def encoder(features: Callable[..., Any], model: nn.Module) -> nn.Module:
-    """Return a user's `features` as a module: a copy of a module or of a method's owner, or the function itself."""
+def encoder(features: Any) -> nn.Module:
+    """Return a user's `features` as a module: a copy of a module, or of a method's owner."""
     if isinstance(features, nn.Module):
         return frozen_copy(features)
     owner = getattr(features, "__self__", None)
     if isinstance(owner, nn.Module):
         return Method(frozen_copy(owner), features.__name__)
-    return Function(features, model)
+    raise ValueError(
+        f"features= is a {type(features).__name__}, whose network would not be part of the head; expected a module, or "
+        "a method of one, such as model.encode"
+    )
 
 
 def linear_layer(model: nn.Module, name: str) -> nn.Linear:
     """Return the Linear of that name."""
-    layer = dict(model.named_modules()).get(name)
+    layer = dict(model.named_modules()).get(name) if isinstance(name, str) else None
     if not isinstance(layer, nn.Linear):
         got = "no such layer" if layer is None else f"a {type(layer).__name__}"
         raise ValueError(f"layer={name!r} is {got}; expected the name of a Linear, one of {linear_names(model)}")
@@ -157,7 +129,7 @@ def split_last_layer(body: nn.Module, x: Any, name: str | None) -> tuple[nn.Modu
     body = without_layer(body, found)
     try:
         same = torch.allclose(call(body, x).reshape(features.shape), features, equal_nan=True)
-    except (RuntimeError, IndexError, AttributeError):
+    except (RuntimeError, IndexError, AttributeError, TypeError, ValueError):
         same = False
     if not same:
         raise ValueError(f"the model does more than change shapes after its last layer {found!r}; {REMEDY}")
@@ -202,11 +174,15 @@ def _record(body: nn.Module, x: Any, only: nn.Linear | None) -> tuple[torch.Tens
     linears = [(n, m) for n, m in body.named_modules() if isinstance(m, nn.Linear) and only in (None, m)]
     handles = [module.register_forward_hook(recorder(n), with_kwargs=True) for n, module in linears]
     try:
-        output = call(body, x)
+        output = run(body, x)
     finally:
         for handle in handles:
             handle.remove()
     if not isinstance(output, torch.Tensor):
         count = f" of {len(output)}" if hasattr(output, "__len__") else ""
-        raise ValueError(f"the model returns a {type(output).__name__}{count}; expected one tensor of logits; {REMEDY}")
+        raise ValueError(
+            f"the model returns a {type(output).__name__}{count}; expected one tensor of logits; pass output=, the "
+            f"place of the logits in what it returns, or {REMEDY.removeprefix('pass ')}"
+        )
+    check_outputs(body, x, output)
     return output, calls

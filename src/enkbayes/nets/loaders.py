@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
@@ -27,11 +28,16 @@ LABEL_KEYS = ("y", "label", "labels", "target", "targets", "class", "classes")
 
 @dataclass(frozen=True)
 class Reader:
-    """Splits a batch into inputs, on the given device, and labels (n,), a numpy array."""
+    """Splits a batch into inputs, on the given device, and labels (n,), a numpy array.
+
+    With `model`, all entries of a dict but the labels are inputs: the keywords that the model takes, or its only
+    argument if there is one entry. Without it, the first of the common keys is.
+    """
 
     inputs: Place
     labels: Place
     device: torch.device
+    model: Callable[..., Any] | None = None
 
     def __call__(self, batch: Any) -> tuple[Any, Labels]:
         """Return inputs (a tensor, or a tuple or dict of tensors) and labels (n,) of one batch.
@@ -40,8 +46,11 @@ class Reader:
         >>> reader({"image": torch.zeros(2, 3), "label": torch.tensor([[1.0], [0.0]]), "id": "a"})[1].tolist()
         [1.0, 0.0]
         """
-        x = _find(batch, self.inputs, 0, INPUT_KEYS, "inputs")
-        y = to_numpy(_find(batch, self.labels, 1, LABEL_KEYS, "labels"))
+        x = self._inputs_of(batch)
+        labels = _find(batch, self.labels, 1, LABEL_KEYS, "labels")
+        if isinstance(labels, torch.Tensor) and labels.is_floating_point():
+            labels = labels.to(torch.promote_types(labels.dtype, torch.float32))  # numpy has no bfloat16
+        y = to_numpy(labels)
         if y.ndim == 2 and y.shape[1] == 1:
             y = y[:, 0]
         if y.ndim != 1:
@@ -50,18 +59,51 @@ class Reader:
             )
         return to_device(x, self.device), y
 
+    def _inputs_of(self, batch: Any) -> Any:
+        if self.inputs is not None or self.model is None or not isinstance(batch, Mapping):
+            return _find(batch, self.inputs, 0, INPUT_KEYS, "inputs")
+        known = [key for key in LABEL_KEYS if key in batch]
+        label = known[0] if self.labels is None and known else self.labels
+        return _keywords({key: value for key, value in batch.items() if key != label}, self.model)
+
+
+def _keywords(entries: dict[Any, Any], model: Callable[..., Any]) -> Any:
+    """Return the entries of a batch as a model takes them: as keywords, or the only tensor as its only argument."""
+    function = model.forward if isinstance(model, nn.Module) else model
+    parameters = inspect.signature(function).parameters.values()
+    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    names = [p.name for p in parameters if p.kind in named]
+    taken = {key: value for key, value in entries.items() if key in names}
+    others = {key: value for key, value in entries.items() if key not in names and isinstance(value, torch.Tensor)}
+    if others and any(p.kind == inspect.Parameter.VAR_KEYWORD for p in parameters):
+        return taken | others
+    if taken and not others:
+        return taken
+    if len(others) == 1 and not taken:
+        return next(iter(others.values()))
+    raise ValueError(
+        f"the batch has the entries {list(entries)} besides the labels, and the model takes {names}; name the one that "
+        "is its input, inputs='key', or pass a function of the batch"
+    )
+
 
 def _find(batch: Any, place: Place, position: int, keys: tuple[str, ...], role: str) -> Any:
     if callable(place):
-        return place(batch)
+        try:
+            return place(batch)
+        except (TypeError, AttributeError, IndexError, KeyError, RuntimeError) as error:
+            raise ValueError(
+                f"{role}=function raised {type(error).__name__} ({error}) for a {type(batch).__name__}; expected a "
+                "function of the batches that the loader yields"
+            ) from error
     if isinstance(batch, Mapping):
-        found = [key for key in keys if key in batch] if place is None else [place]
+        found: list[Any] = [key for key in keys if key in batch] if place is None else [place]
         if not found or found[0] not in batch:
             raise ValueError(f"the batch has keys {list(batch)}; name the key of the {role} with {role}='key'")
         return batch[found[0]]
     if isinstance(batch, tuple | list):
         index = position if place is None else place
-        if not isinstance(index, int) or index >= len(batch):
+        if not isinstance(index, int) or not -len(batch) <= index < len(batch):
             raise ValueError(
                 f"the batch is a tuple of {len(batch)} without position {index!r}; give the position of the {role} "
                 f"with {role}=number"
@@ -76,7 +118,7 @@ def _find(batch: Any, place: Place, position: int, keys: tuple[str, ...], role: 
 def to_device(x: Any, device: torch.device) -> Any:
     """Return a tensor, or a tuple, list or dict of tensors, on the device; anything else unchanged."""
     if isinstance(x, torch.Tensor):
-        return x.to(device)
+        return (x.clone() if x.is_inference() else x).to(device)
     if isinstance(x, Mapping):
         return {key: to_device(value, device) for key, value in x.items()}
     if isinstance(x, tuple | list):
@@ -107,6 +149,8 @@ def device_of(model: nn.Module) -> torch.device:
 def shown(loader: Iterable[Any], title: str, *, enabled: bool) -> Iterator[Any]:
     """Yield the batches of a loader under a progress bar; raise an error if there are none."""
     empty = True
+    if not isinstance(loader, Iterable) or isinstance(loader, str | torch.Tensor):
+        raise ValueError(f"the loader is a {type(loader).__name__}; expected a DataLoader or a list of batches (x, y)")
     try:
         total = len(loader)  # type: ignore[arg-type]
     except TypeError:

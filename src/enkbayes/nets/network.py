@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from enkbayes.core.arguments import check_count, check_positive
 from enkbayes.core.gaussian import Gaussian, standard_points
 from enkbayes.core.logit_noise import noisy_members
 from enkbayes.core.posterior import MEMBERS, Posterior
@@ -18,14 +19,16 @@ from enkbayes.core.problem import Problem
 from enkbayes.inference import Calibration
 from enkbayes.inference.far_field import FarFieldChoice, informative_rows
 from enkbayes.nets.far_field import FarField, Leverages, Moments, watched
-from enkbayes.nets.layers import frozen_copy
 from enkbayes.nets.linearised import Linearised, choose, held_out_logits
-from enkbayes.nets.loaders import Place, Reader, Rows, device_of, sample_rows, shown
+from enkbayes.nets.loaders import Arguments, Place, Reader, Rows, device_of, sample_rows, shown
+from enkbayes.nets.models import Logits, check_logits, check_outputs, finite, frozen_copy, plain
+from enkbayes.nets.models import run as run_model
 from enkbayes.nets.posterior_module import PosteriorModule
 from enkbayes.nets.replay import replayed
 from enkbayes.nets.subspace import Network, Subspace, Weights, differentiable, informed_directions
 from enkbayes.samplers import FROM_PRIOR, Equilibrium, Sampler
 from enkbayes.samplers.run import run
+from enkbayes.samplers.start import as_sampler, count, whole_seed
 
 DEFAULT_SAMPLER = Equilibrium(tol=5e-2)
 """The slopes of a ReLU network jump where a unit switches on for a row and a particle. The residual of the equilibrium
@@ -156,16 +159,18 @@ class BayesianNetwork(PosteriorModule):
             False for the plain posterior, without far-field variance. Without `calibration` there is none either.
         """
         _check(prior_precision, rank, rows, calibrated=calibration is not None)
-        body = frozen_copy(model)
-        weights = Weights.of(body, None if layers == "all" else [layers] if isinstance(layers, str) else list(layers))
-        network = Network(body, weights, output or _whole)
-        reader = Reader(inputs, labels, device_of(model))
+        body, model, seed = frozen_copy(model), plain(model), whole_seed(seed)
+        sampler = DEFAULT_SAMPLER if sampler is None else as_sampler(sampler)
+        weights = Weights.of(body, None if isinstance(layers, str) and layers == "all" else _names(layers))
+        network = Network(body, weights, Logits(output))
+        reader = Reader(inputs, labels, device_of(model), model)
         centre = weights.flat(body)
         at_once = len(centre) <= LARGE if vectorise is None else vectorise
-        members = particles or (100 if at_once else 2 * rank + 4)
+        members = (100 if at_once else 2 * rank + 4) if particles is None else count(particles)
 
         def read(source: Iterable[Any], title: str) -> tuple[Rows, Network]:
             data = sample_rows(map(reader, shown(source, title, enabled=progress)), rows, seed)
+            _check_network(network, centre, data.batches)
             return data, replayed(network, centre, data.batches) if replay else network
 
         with torch.no_grad(), differentiable():
@@ -189,7 +194,7 @@ class BayesianNetwork(PosteriorModule):
             problem = _problem(space, data, jacobian=at_once if jacobian is None else jacobian)
             start = None if isinstance(sampler, FROM_PRIOR) else theta
             settings: dict[str, Any] = {"particles": members, "seed": seed, "progress": progress}
-            posterior = run(problem, sampler or DEFAULT_SAMPLER, theta=start, **settings)
+            posterior = run(problem, sampler, theta=start, **settings)
         if choice is not None:
             space = space.scaled(choice.scale)
         return cls(replace(space, network=network), posterior, report, found, choice)
@@ -207,7 +212,8 @@ class BayesianNetwork(PosteriorModule):
         return self.likelihood.mean(logits).mean(dim=1)
 
     def _posterior_inputs(self, *args: Any, **kwargs: Any) -> Callable[[torch.Tensor], torch.Tensor]:
-        return partial(self._space().logits, inputs=(args, kwargs))
+        logits = partial(self._space().logits, inputs=(args, kwargs))
+        return lambda theta: finite(logits(theta))
 
     def _recorded_inputs(self, *args: Any, **kwargs: Any) -> Callable[[torch.Tensor], torch.Tensor]:
         self.body(*args, **kwargs)  # with the trained weights
@@ -278,13 +284,35 @@ def _laplace(eigenvalues: torch.Tensor, particles: int, seed: int) -> torch.Tens
 def _check(prior_precision: float | None, rank: int, rows: int, *, calibrated: bool) -> None:
     if prior_precision is not None and calibrated:
         raise ValueError("calibration data choose the prior; pass either calibration= or prior_precision=, not both")
-    if prior_precision is not None and not (np.isfinite(prior_precision) and prior_precision > 0):
-        raise ValueError(f"prior_precision is {prior_precision}; expected a positive number")
-    if rank < 1:
-        raise ValueError(f"rank is {rank}; expected at least one direction")
-    if rows < 1:
-        raise ValueError(f"rows is {rows}; expected at least one")
+    if prior_precision is not None:
+        check_positive("prior_precision", prior_precision)
+    check_count("rank", rank)
+    check_count("rows", rows)
 
 
-def _whole(output: Any) -> Any:
-    return output
+def _names(layers: Any) -> list[str]:
+    names = [layers] if isinstance(layers, str) else layers
+    if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+        raise ValueError(f"layers is {layers!r}; expected a list of the names of modules or parameters, or 'all'")
+    return list(names)
+
+
+def _check_network(network: Network, centre: torch.Tensor, batches: list[Arguments]) -> None:
+    """Raise a ValueError unless the network returns finite logits for every batch, and no probabilities."""
+    if centre.dtype not in (torch.float32, torch.float64):
+        raise ValueError(
+            f"the weights are {centre.dtype}; expected float32 or float64, because their posterior is narrower than "
+            "their rounding, so pass model.float() and inputs to match"
+        )
+    for number, inputs in enumerate(batches):
+        with torch.set_grad_enabled(number == 0):
+            at_centre = partial(_returned, network, centre.clone().requires_grad_(number == 0))
+            found = run_model(at_centre, inputs[1] or inputs[0])
+        if isinstance(found, torch.Tensor):
+            check_outputs(network.model, (*inputs[0], *inputs[1].values()), found)
+            if number == 0:
+                check_logits(found)
+
+
+def _returned(network: Network, vector: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+    return network.returned(vector, (args, kwargs))

@@ -28,9 +28,11 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import nn
 
+from enkbayes.core.arguments import check_count, check_tolerance
 from enkbayes.engine.arrays import entropy
 from enkbayes.nets.layers import Tap
 from enkbayes.nets.loaders import Place, Reader, call, device_of, shown
+from enkbayes.nets.models import run
 from enkbayes.nets.posterior_module import PosteriorModule
 
 REFERENCES = ("known_leverage", "known_entropy")  # keys of state dicts, which outlive versions
@@ -101,14 +103,20 @@ class OODScore(nn.Module):  # type: ignore[misc]
         progress : bool
             Show progress bars.
         """
-        reader = Reader(inputs, labels, device_of(posterior))
+        if not isinstance(posterior, PosteriorModule):
+            raise ValueError(
+                f"the posterior is a {type(posterior).__name__}; expected a fitted BayesianHead or BayesianNetwork"
+            )
+        check_count("references", references)
+        check_tolerance("ridge", ridge)
+        reader = Reader(inputs, labels, device_of(posterior), posterior.body)
         kinds = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, Tap)
         names = [name for name, module in posterior.body.named_modules() if isinstance(module, kinds)]
         sums: dict[str, torch.Tensor] = {}
         count, batches = 0, []
         with torch.no_grad():
             for x, y in map(reader, shown(loader, "Layers", enabled=progress)):
-                found = _layer_inputs(posterior.body, names, x)
+                found = run(lambda *a, **k: _layer_inputs(posterior.body, names, a, k), x, "the network")
                 sums = {name: sums.get(name, 0.0) + a.T @ a for name, a in found.items()}
                 count += len(y)
                 if calibration is None:
@@ -117,6 +125,10 @@ class OODScore(nn.Module):  # type: ignore[misc]
                 raise ValueError(
                     "the network calls no Linear or convolution layer; expected at least one, because the score is "
                     "computed from the inputs of such layers"
+                )
+            if not all(bool(torch.isfinite(total).all()) for total in sums.values()):
+                raise ValueError(
+                    "the inputs of some layer contain NaN or infinite values; impute or drop those rows first"
                 )
             score = cls(posterior, tuple(sums), [_factor(total / count, ridge) for total in sums.values()])
             if calibration is not None:
@@ -154,9 +166,15 @@ class OODScore(nn.Module):  # type: ignore[misc]
 
     def _set_references(self, batches: list[Any], most: int) -> None:
         """Store both parts of in-distribution rows, `most` quantiles of each if there are more rows."""
-        parts = zip(*(call(self.parts, x) for x in batches), strict=True)
+        parts = zip(*(run(self.parts, x, "the network") for x in batches), strict=True)
         for name, values in zip(REFERENCES, parts, strict=True):
             ordered = torch.cat(values).sort().values
+            leverage, least = name == REFERENCES[0], 1e-6 * max(1.0, float(ordered.abs().max()))
+            if not bool(torch.isfinite(ordered).all()) or (leverage and not float(ordered.std(unbiased=False)) > least):
+                raise ValueError(
+                    f"the {len(ordered)} in-distribution rows have the same leverage at every layer, or none that is "
+                    "finite, so the score has no scale; expected rows that differ, a few hundred or more"
+                )
             places = torch.linspace(0, len(ordered) - 1, min(most, len(ordered)), dtype=torch.float64)
             setattr(self, name, ordered[places.round().long().to(ordered.device)])
 

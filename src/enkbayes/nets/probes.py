@@ -21,6 +21,7 @@ from typing import Any, Self
 import numpy as np
 import torch
 
+from enkbayes.core.arguments import check_count
 from enkbayes.core.posterior import Info, Posterior, Uncertainty
 from enkbayes.core.problem import Problem
 from enkbayes.nets.loaders import Place, Reader, device_of, sample_rows, shown
@@ -81,9 +82,8 @@ class Probes:
         progress : bool
             Show a progress bar.
         """
-        if rows < 1:
-            raise ValueError(f"rows is {rows}; expected at least one")
-        reader = Reader(inputs, labels, device_of(score))
+        check_count("rows", rows)
+        reader = Reader(inputs, labels, device_of(score), score.posterior.body)
         kept = sample_rows(map(reader, shown(loader, "Probes", enabled=progress)), rows, seed)
         batches = [score.whitened(*args, **kwargs) for args, kwargs in kept.batches]
         y = np.concatenate(kept.labels)

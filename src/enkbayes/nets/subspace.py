@@ -77,9 +77,13 @@ class Network:
     weights: Weights
     output: Callable[[Any], Any]
 
+    def returned(self, vector: torch.Tensor, inputs: Arguments) -> Any:
+        """Return what the network returns for some inputs under the weights (P,), or the logits in it."""
+        return self.output(functional_call(self.model, self.weights.named(vector), *inputs))
+
     def logits(self, vector: torch.Tensor, inputs: Arguments) -> torch.Tensor:
         """Return the logits of some inputs under the weights (P,)."""
-        return logits_of(self.output(functional_call(self.model, self.weights.named(vector), *inputs)))
+        return logits_of(self.returned(vector, inputs))
 
 
 @contextmanager
