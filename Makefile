@@ -5,7 +5,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --co
 SOURCES := pyproject.toml constraints.txt
 APT := $(if $(filter-out 0,$(shell id -u)),sudo -n) env DEBIAN_FRONTEND=noninteractive apt-get -qq
 
-.PHONY: demo test docs test-browser fuzz fuzz-files faults bench bench-speed bench-usefulness bench-defaults bench-acquisition dist clean
+.PHONY: demo test docs test-browser fuzz fuzz-files faults test-oldest bench bench-speed bench-usefulness bench-defaults bench-acquisition dist clean
 
 demo: .venv/.demo
 	$(BIN)/enkbayes demo --out demo
@@ -51,7 +51,16 @@ bench-usefulness: .venv/.test  # stores trained networks and results, so an inte
 	$(BIN)/python benchmarks/useful_scores.py
 	$(BIN)/python benchmarks/usefulness.py
 
-bench-defaults: .venv/.test .venv/.benchmarks  # downloads 36 data sets; resumes, about an hour on one core
+bench-detest-oldest:  # tests the oldest supported versions, in an environment of their own
+	$(PYTHON) -m venv .venv-oldest
+	.venv-oldest/bin/python -m pip install --quiet --disable-pip-version-check --only-binary :all: --constraint oldest.txt \
+	  numpy scipy scikit-learn threadpoolctl array-api-compat safetensors typer rich pyarrow pandas matplotlib jinja2 \
+	  pytest hypothesis
+	PYTHONPATH=src OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 .venv-oldest/bin/python -m pytest --quiet \
+	  tests/cli/test_show_and_frames.py tests/cli/test_tables.py tests/storage/test_model_file.py \
+	  tests/inference/test_summary.py tests/samplers/test_run.py
+
+faults: .venv/.test .venv/.benchmarks  # downloads 36 data sets; resumes, about an hour on one core
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/defaults.py --sets evaluation
 
 bench-acquisition: .venv/.test .venv/.benchmarks  # which rows to label; resumes, ten minutes on one core
@@ -70,7 +79,7 @@ fuzz-files: .venv/.test  # reads 20,000 damaged files; stores every batch, so an
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 nice -n 19 $(BIN)/python benchmarks/fuzz_files.py
 
 clean:
-	rm -rf .venv .venv-peers demo dist docs/_build docs/api/generated docs/develop build .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-peers .venv-oldest demo dist docs/_build docs/api/generated docs/develop build .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv

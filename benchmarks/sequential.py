@@ -136,7 +136,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     if arguments.drift:
-        return drift(arguments.seeds, arguments.out)
+        drift(arguments.seeds, arguments.out)
+        return
     orders = arguments.orders
     table = Table(title="ten batches against one fit, mean absolute difference of probabilities")
     for heading in ("data", "mean over random orders", "worst random order", "rows sorted by class"):

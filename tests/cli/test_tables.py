@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from sklearn.datasets import load_iris
 
 from enkbayes.cli.tables import Preprocessing, Table, check_classes, class_labels, read, stream, table_writer
-from enkbayes.cli.tables.table import is_missing
 from enkbayes.engine.row_files import ParquetRows
+from enkbayes.estimators.table import is_missing
 from enkbayes.storage.files import replacing
 
 

@@ -18,6 +18,7 @@ from enkbayes.cli.fit import fit
 from enkbayes.cli.predict import predict
 from enkbayes.cli.processes import Terminated, ending_on_signals, started
 from enkbayes.cli.reproduce import reproduce
+from enkbayes.cli.show import show
 
 # typer exports the errors of single options but not their base class
 UsageError: type[Exception] = typer.BadParameter.__bases__[0]
@@ -72,6 +73,7 @@ EXAMPLES: dict[Callable[..., None], str] = {
     demo: "enkbayes demo --out demo",
     fit: "enkbayes fit train.csv --target species --out model.safetensors",
     predict: "enkbayes predict model.safetensors new.csv --out predictions.csv",
+    show: "enkbayes show model.safetensors",
     evaluate: "enkbayes evaluate model.safetensors test.csv --target species",
     compare: "enkbayes compare data.csv --target species --repeats 5 --reference hmc --out comparison",
     reproduce: "enkbayes reproduce all --size smoke --out reproduced",

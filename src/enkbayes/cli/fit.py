@@ -185,10 +185,8 @@ def _save(classifier: EnsembleClassifier, data: TrainingData, out: Path, *, whol
 
 
 def _print(output: Output, preprocessing: Preprocessing, title: str, facts: dict[str, Any]) -> None:
-    for name, reason in preprocessing.left_out:
-        output.note(f"column {name!r} {reason}; it is not used")
-    for note in preprocessing.notes:
-        output.note(note)
+    for remark in preprocessing.remarks:
+        output.note(remark)
     output.result(title, facts, _shown(facts))
 
 
@@ -226,7 +224,10 @@ def _write_report(path: Path, classifier: EnsembleClassifier, data: TrainingData
 
     features, labels = data.features(), data.labels
     classifier.problem_ = classifier.problem_of(features, labels)
-    page = trust_page(classifier, features, labels, title=title, feature_names=data.preprocessing.features)
+    prepared = data.preprocessing
+    page = trust_page(
+        classifier, features, labels, title=title, feature_names=prepared.features, notes=prepared.remarks
+    )
     with replacing(path) as draft:
         draft.write_text(page, encoding="utf-8")
     return path
@@ -262,6 +263,7 @@ def _facts(classifier: EnsembleClassifier, preprocessing: Preprocessing, rows: i
         "columns": len(preprocessing.columns),
         "features": len(preprocessing.features),
         "left_out": [name for name, _ in preprocessing.left_out],
+        "notes": list(preprocessing.notes),
         "prior_precision": float(classifier.prior_precision_),
         "prior_choice": None if classifier.tuning_ is None else asdict(classifier.tuning_),
         "intercept_precision": float(classifier.intercept_precision),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from enkbayes.cli.tables import NumberColumn, Preprocessing, Table, not_a_file
-from enkbayes.cli.tables.table import listed, texts
+from enkbayes.estimators.preprocessing import Gaps
+from enkbayes.estimators.table import listed, texts
 
 if TYPE_CHECKING:
     from enkbayes.estimators.classifier import EnsembleClassifier
@@ -39,11 +41,7 @@ class TableModel:
         if artefact.preprocessing is None:
             return cls(classifier, None)
         preprocessing = Preprocessing.from_json(dict(artefact.preprocessing))
-        if len(preprocessing.features) != classifier.n_features_in_:
-            raise ValueError(
-                f"{path} is damaged: its columns yield {len(preprocessing.features)} features, but its weights expect"
-                f" {classifier.n_features_in_}; fit the model again"
-            )
+        preprocessing.check_size(classifier.n_features_in_)
         return cls(classifier, preprocessing)
 
     @property
@@ -67,6 +65,10 @@ class TableModel:
         """Return the features (n, D) of some rows; the column `target` is not a feature."""
         preprocessing = self.preprocessing or self._unchanged([name for name in table.columns if name != target])
         return preprocessing.transform(table)
+
+    def gaps(self, table: Table) -> Gaps:
+        """Return which entries of some rows are replaced."""
+        return Gaps(Counter(), Counter()) if self.preprocessing is None else self.preprocessing.gaps(table)
 
     def proba(self, table: Table, target: str | None = None) -> Vector:
         """Return class probabilities (n, K)."""

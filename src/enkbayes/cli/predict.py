@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
 
-from enkbayes.cli.console import AsJson, Output, Quiet, written_already
+from enkbayes.cli.console import AsJson, Output, Quiet, text, written_already
 
 if TYPE_CHECKING:
     from enkbayes.cli.model import TableModel
     from enkbayes.cli.tables import Table
+
+Columns = dict[str, np.ndarray[Any, Any]]
 
 
 def predict(
@@ -21,7 +24,10 @@ def predict(
     data: Annotated[
         Path, typer.Argument(help="Data: .csv, .parquet or .npz. Columns that the model does not use are ignored.")
     ],
-    out: Annotated[Path, typer.Option(help="File to write: .csv or .parquet.")],
+    out: Annotated[Path, typer.Option(help="File to write: .csv or .parquet; - prints CSV.")],
+    keep: Annotated[
+        list[str] | None, typer.Option(metavar="COLUMN", help="Column of the data to copy; may be given several times.")
+    ] = None,
     max_error: Annotated[
         float | None,
         typer.Option(help="Add a column decision: the class, or abstain, so that at most this share is wrong."),
@@ -35,33 +41,53 @@ def predict(
     total, aleatoric and epistemic (uncertainty in nats; total = aleatoric + epistemic), and ood_score (how unlike the
     training rows a row is; about standard normal for rows like them). With --max-error there is a column decision: the
     class, or abstain where the confidence is too low. Among rows like the training rows, the share of wrong decisions
-    is at most max-error, with confidence 95 %. Rows are processed in chunks, so files may be larger than memory.
+    is at most max-error, with confidence 95 %. Columns named by --keep come before all others. Rows are processed in
+    chunks, so files may be larger than memory. Missing numbers and categories that the training data lack are noted.
     """
     from enkbayes.cli.model import TableModel, following
-    from enkbayes.cli.tables import check_output, stream, table_writer
+    from enkbayes.cli.tables import check_output, stream, table_printer, table_writer
+    from enkbayes.estimators.preprocessing import Gaps
 
     started, output = time.perf_counter(), Output(as_json, quiet)
-    check_output(out)
-    if out.exists() and data.exists() and out.samefile(data):
-        raise ValueError(f"--out is {out}, the file that contains the data; expected another file")
-    fitted, rows = TableModel.load(model), 0
+    printed = str(out) == "-"
+    if printed and as_json:
+        raise ValueError("--out - and --json both print to standard output; expected one of them")
+    if not printed:
+        check_output(out)
+        if out.exists() and data.exists() and out.samefile(data):
+            raise ValueError(f"--out is {out}, the file that contains the data; expected another file")
+    fitted, rows, gaps = TableModel.load(model), 0, Gaps(Counter(), Counter())
     threshold = None if max_error is None else fitted.reject_threshold(max_error)
-    with output.progress("predicting") as bar, table_writer(out) as append:
+    with output.progress("predicting") as bar, table_printer() if printed else table_writer(out) as append:
         for table in following(stream(data), bar):
-            append(predictions(fitted, table, threshold))
-            rows += table.rows
+            append(joined(kept(table, keep or []), predictions(fitted, table, threshold)))
+            rows, gaps = rows + table.rows, gaps + fitted.gaps(table)
+    for sentence in gaps.sentences:
+        output.note(sentence)
+    if printed:
+        return
     decided = {} if threshold is None else {"threshold": threshold}
-    facts = {
-        "rows": rows,
-        "classes": fitted.classes,
-        "seconds": time.perf_counter() - started,
-        "file": str(out),
-    } | decided
+    facts = {"rows": rows, "classes": fitted.classes, "notes": gaps.sentences}
+    facts |= {"seconds": time.perf_counter() - started, "file": str(out)} | decided
     with written_already(f"the predictions are in {out}"):
-        output.result(f"enkbayes predict {data}", facts)
+        output.result(
+            f"enkbayes predict {data}", facts, {name: text(value) for name, value in facts.items() if name != "notes"}
+        )
 
 
-def predictions(model: TableModel, table: Table, threshold: float | None = None) -> dict[str, np.ndarray[Any, Any]]:
+def kept(table: Table, names: list[str]) -> Columns:
+    """Return the columns that are copied from the data."""
+    return {name: table.column(name, "the column of --keep") for name in names}
+
+
+def joined(kept: Columns, found: Columns) -> Columns:
+    """Return the columns of the output; a column of the data must not replace one of the predictions."""
+    if both := [name for name in kept if name in found]:
+        raise ValueError(f"--keep {both[0]} is also the name of a prediction; rename the column in the data")
+    return kept | found
+
+
+def predictions(model: TableModel, table: Table, threshold: float | None = None) -> Columns:
     """Return the output columns for some rows; with a threshold on the confidence, decisions as well."""
     features, classes = model.features(table), model.classes
     proba = model.classifier.predict_proba(features)

@@ -21,6 +21,8 @@ from enkbayes.core.mixture import MixturePosterior
 from enkbayes.core.posterior import Posterior, Uncertainty
 from enkbayes.core.problem import Problem, shared_classes, shared_counts
 from enkbayes.engine.processes import first, shared_errors
+from enkbayes.estimators.preprocessing import Preprocessing
+from enkbayes.estimators.table import Table, is_frame
 from enkbayes.inference.calibration import calibrate
 from enkbayes.inference.empirical_bayes import Tuning, tune_prior, with_variances
 from enkbayes.inference.evidence import Evidence, log_evidence
@@ -31,6 +33,7 @@ from enkbayes.inference.likelihood_fit import fit_likelihood
 from enkbayes.inference.polishing import polish
 from enkbayes.inference.priors import chosen_precision, groups_to_choose, is_auto, weight_and_intercept_priors
 from enkbayes.inference.rejection import HeldOutConfidence
+from enkbayes.inference.summary import Contrasts, Summary, summarise, weights
 from enkbayes.inference.trust import Trust, assess
 from enkbayes.samplers import BY_NAME, FROM_PRIOR, MeanField, Sampler
 from enkbayes.samplers.recorder import Recorder
@@ -137,6 +140,8 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         How the held-out rows chose prior and temperature: the candidates with their scores, and a sentence.
     far_field_ : FeatureFarField or None
         The extent of the training data; its `choice` tells how the noise of `far_field=True` was chosen.
+    coef_, intercept_ : array (1, D) and (1,), or (K, D) and (K,)
+        The posterior mean of weights and intercepts.
     trust_ : Trust
         How far to trust the posterior: a verdict, what to do, and the figures behind them. Computed on first access and
         stored in files.
@@ -166,6 +171,8 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     _trust: Trust | None
     _evidence: Evidence | None
     _forgetting: Forgetting | None = None
+    _preprocessing: Preprocessing | None = None
+    _showing = False
 
     def __init__(
         self,
@@ -226,6 +233,7 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         X, y = validated(self, X, y, accept_sparse="csr", dtype=FLOATS)
         check_labels(y)
+        self._preprocessing = None  # of a file; these features are used as they are
         classes, seed = at_least_two(distinct(y)), self._seed()
         likelihood, sampler = self._likelihood(y, classes, sample_weight), self._sampler()
         problem = self._problem(X, y, classes, sample_weight, likelihood)
@@ -262,6 +270,7 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         as a prior; `MeanField` then makes the update.
         """
         begins, factor = not hasattr(self, "posterior_"), checked_factor(forget)
+        X = X if begins else self._features(X)
         X, y = validated(self, X, y, accept_sparse="csr", dtype=np.float64, reset=begins)
         check_labels(y)
         known = announced(y, classes, None if begins else self.classes_)
@@ -301,6 +310,7 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         with shared_errors():
             X, y = validated(self, X, y, accept_sparse="csr", dtype=FLOATS, ensure_min_samples=0)
+            self._preprocessing = None
             if tuning is None and (is_auto(self.prior_precision) or is_auto(self.intercept_precision)):
                 raise ValueError('an "auto" prior is chosen from all rows; pass tuning=clf.tune(X, y), or a number')
         known = at_least_two(np.unique(shared_classes(y, classes)))
@@ -322,6 +332,54 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         features = self._features(X)
         posterior, noise = self._with_noise(features)
         return np.asarray(posterior.predict_proba(features, noise=noise))
+
+    def predict_log_proba(self, X: Any) -> Array:
+        """Return the logarithm of `predict_proba`, (n, K)."""
+        proba = self.predict_proba(X)
+        return np.asarray(np.log(np.maximum(proba, np.finfo(proba.dtype).tiny)))
+
+    def decision_function(self, X: Any) -> Array:
+        """Return scores whose largest decides `predict`: the log odds of the averaged probability (n,) for two classes,
+        the logarithms of the probabilities minus their average (n, K) for more.
+        """
+        scores = self.predict_log_proba(X)
+        if scores.shape[1] == 2:
+            return np.asarray(scores[:, 1] - scores[:, 0])
+        return np.asarray(scores - scores.mean(axis=1, keepdims=True))
+
+    @property
+    def coef_(self) -> Array:
+        """The posterior mean of the weights: (1, D) for a single logit, (K, D) for softmax."""
+        check_is_fitted(self)
+        return weights(self.posterior_)[0]
+
+    @property
+    def intercept_(self) -> Array:
+        """The posterior mean of the intercepts, (1,) or (K,)."""
+        check_is_fitted(self)
+        return weights(self.posterior_)[1]
+
+    def summary(self, level: float = 0.95) -> Summary:
+        """Return the table of coefficients: name, mean, standard deviation, credible interval, and the probability of
+        the sign. See `enkbayes.inference.summary` for categories and for three or more classes.
+
+        >>> import enkbayes as eb
+        >>> from sklearn.datasets import load_breast_cancer
+        >>> X, y = load_breast_cancer(return_X_y=True, as_frame=True)
+        >>> clf = eb.EnsembleClassifier(prior_precision=1.0, random_state=0).fit((X - X.mean()) / X.std(), y)
+        >>> row = clf.summary(level=0.9).rows[0]
+        >>> row.name, row.low < row.mean < row.high
+        ('mean radius', True)
+        """
+        check_is_fitted(self)
+        prepared, linear = self._preprocessing, self.posterior_.map
+        if prepared is not None:
+            names, categories = list(prepared.features), prepared.categories
+        else:
+            default = [f"x{i}" for i in range(self.n_features_in_)]
+            names, categories = [str(name) for name in getattr(self, "feature_names_in_", default)], []
+        intercept = linear is not None and linear.intercept
+        return summarise(self.posterior_, Contrasts.of(names, intercept=intercept, categories=categories), level)
 
     def sample_proba(self, X: Any) -> Array:
         """Return the class probabilities that each particle predicts, (J, n, K)."""
@@ -468,6 +526,8 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             "parameters": self.get_params(deep=False),
             "feature_names": None if names is None else names.tolist(),
         }
+        if preprocessing is None and self._preprocessing is not None:
+            preprocessing = self._preprocessing.to_json()
         found = {
             "trust": self._trust,
             "evidence": self._evidence,
@@ -494,11 +554,22 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         clf._keep(artefact.posterior, artefact.fingerprint)
         clf._trust, clf._evidence = artefact.trust, artefact.evidence
         clf.far_field_, clf._confidences = artefact.far_field, artefact.held_out
+        if Preprocessing.described_by(artefact.preprocessing):
+            clf._preprocessing = Preprocessing.from_json(dict(artefact.preprocessing or {}))
+            clf._preprocessing.check_size(clf.n_features_in_)
         return clf
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave the training data out of pickles."""
         return {name: value for name, value in super().__getstate__().items() if name != "problem_"}
+
+    def _get_fitted_attr_html(self, doc_link: str = "") -> Any:
+        """Return what notebooks show of a fitted classifier, without computing anything for it."""
+        self._showing = True
+        try:
+            return super()._get_fitted_attr_html(doc_link)
+        finally:
+            del self._showing
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -541,7 +612,10 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self._confidences
 
     def _features(self, X: Any) -> Any:
+        """Return features (n, D); a data frame for a model of the command holds the columns of its training file."""
         check_is_fitted(self)
+        if self._preprocessing is not None and is_frame(X):
+            X = self._preprocessing.transform(Table.from_frame(X))
         return validated(self, X, accept_sparse="csr", dtype=FLOATS, reset=False)
 
     def _seed(self) -> int:
@@ -673,7 +747,7 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _fitted_problem(self, purpose: str, remedy: str) -> Problem:
         """Return the problem of the last fit, which files and pickles do not contain."""
         check_is_fitted(self)
-        if not hasattr(self, "problem_"):
+        if self._showing or not hasattr(self, "problem_"):
             raise AttributeError(
                 f"{purpose} needs the data of the fit, which files and pickles leave out; {remedy}, or fit again"
             )

@@ -1,9 +1,9 @@
 """Tables: reading and writing files with columns, and the features that models compute from them."""
 
-from enkbayes.cli.tables.preprocessing import CategoryColumn, NumberColumn, Preprocessing
 from enkbayes.cli.tables.read import not_a_file, read, stream
-from enkbayes.cli.tables.table import Table, check_classes, class_labels
-from enkbayes.cli.tables.write import check_output, table_writer
+from enkbayes.cli.tables.write import check_output, table_printer, table_writer
+from enkbayes.estimators.preprocessing import CategoryColumn, NumberColumn, Preprocessing
+from enkbayes.estimators.table import Table, check_classes, class_labels
 
 __all__ = [
     "CategoryColumn",
@@ -16,5 +16,6 @@ __all__ = [
     "not_a_file",
     "read",
     "stream",
+    "table_printer",
     "table_writer",
 ]

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from enkbayes.cli.tables.table import Table
 from enkbayes.engine.memory import check_fits
 from enkbayes.engine.row_files import check_names, npz_headers, open_parquet, parquet_numbers, read_npz
+from enkbayes.estimators.table import Table
 
 CHUNK = 4096
 TEXT = 64  # bytes of a short text and of the reference to it

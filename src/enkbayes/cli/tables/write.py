@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
+from enkbayes.cli.console import emit
 from enkbayes.engine.row_files import require_parquet
 from enkbayes.storage.files import check_writable, replacing
 
@@ -51,19 +53,45 @@ def table_writer(path: str | Path) -> Iterator[Append]:
 
 
 @contextmanager
+def table_printer() -> Iterator[Append]:
+    """Yield a function that prints columns as CSV on standard output."""
+
+    def append(columns: Columns) -> None:
+        text = io.StringIO()
+        write(text, columns)
+        emit(text.getvalue())
+
+    write = _csv_rows()
+    yield append
+
+
+@contextmanager
 def _csv(path: Path) -> Iterator[Append]:
+    write = _csv_rows()
     with path.open("w", newline="", encoding="utf-8") as file:
+        yield lambda columns: write(file, columns)
+
+
+def _csv_rows() -> Callable[[IO[str], Columns], None]:
+    """Return a function that writes columns to a file, with their names before the first rows."""
+    empty = True
+
+    def write(file: IO[str], columns: Columns) -> None:
+        nonlocal empty
         writer = csv.writer(file, lineterminator="\n")
-        empty = True
+        if empty:
+            writer.writerow(columns)
+        empty = False
+        writer.writerows(zip(*(_cells(values) for values in columns.values()), strict=True))
 
-        def append(columns: Columns) -> None:
-            nonlocal empty
-            if empty:
-                writer.writerow(columns)
-            empty = False
-            writer.writerows(zip(*(values.tolist() for values in columns.values()), strict=True))
+    return write
 
-        yield append
+
+def _cells(values: np.ndarray[Any, Any]) -> list[Any]:
+    """Return the entries of a column; a missing number is an empty entry."""
+    if values.dtype.kind != "f" or not np.any(np.isnan(values)):
+        return list(values.tolist())
+    return ["" if np.isnan(x) else x for x in values.tolist()]
 
 
 @contextmanager

@@ -31,12 +31,18 @@ Vector = np.ndarray[Any, Any]
 
 
 def trust_page(
-    classifier: EnsembleClassifier, X: Any, y: Any, *, title: str, feature_names: Sequence[str] | None = None
+    classifier: EnsembleClassifier,
+    X: Any,
+    y: Any,
+    *,
+    title: str,
+    feature_names: Sequence[str] | None = None,
+    notes: Sequence[str] = (),
 ) -> str:
     """Return the trust report on a classifier that was just fitted to features X (N, D) and labels y (N,), as HTML.
 
     The reliability diagram and the scores use cross-validated predictions, which need five more fits. Everything else
-    describes the fit itself. The page needs no network and no other file.
+    describes the fit itself. `notes` are remarks on the data. The page needs no network and no other file.
 
     Examples
     --------
@@ -72,6 +78,7 @@ def trust_page(
         marginals=marginals,
         steps=next_steps(trust, scores, sure, _precision(classifier), predictions),
         provenance=_provenance(classifier),
+        notes=notes,
     )
 
 

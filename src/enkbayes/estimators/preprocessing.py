@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from enkbayes.cli.tables.table import Table, listed, numbers, texts
+from enkbayes.estimators.table import MISSING, NO_NUMBER, Table, listed, numbers, texts
 
 MOST_CATEGORIES = 100
 """Categories of a column that become features; rarer ones count as unseen."""
@@ -84,6 +84,42 @@ Column = NumberColumn | CategoryColumn
 
 
 @dataclass(frozen=True)
+class Gaps:
+    """Entries that a model has not seen, by column: missing numbers, for which it takes the median of the training
+    data, and unknown categories, for which all features of the column are zero.
+    """
+
+    imputed: Counter[str]
+    unseen: Counter[str]
+
+    def __add__(self, other: Gaps) -> Gaps:
+        return Gaps(self.imputed + other.imputed, self.unseen + other.unseen)
+
+    @property
+    def sentences(self) -> list[str]:
+        """What to tell the user.
+
+        >>> Gaps(Counter(age=3), Counter()).sentences
+        ["column 'age' has 3 missing numbers; the median of the training data stands for them"]
+        """
+        return [
+            f"column {name!r} has {_counted(count, 'missing number')}; the median of the training data stands for "
+            f"{'it' if count == 1 else 'them'}"
+            for name, count in self.imputed.items()
+            if count
+        ] + [
+            f"column {name!r} has {_counted(count, 'entry', 'entries')} with a category that the training data lack; "
+            f"{'it counts' if count == 1 else 'they count'} as none of the known ones"
+            for name, count in self.unseen.items()
+            if count
+        ]
+
+
+def _counted(count: int, one: str, more: str = "") -> str:
+    return f"{count:,} {one if count == 1 else more or one + 's'}"
+
+
+@dataclass(frozen=True)
 class Preprocessing:
     """The features of a model, column by column.
 
@@ -136,6 +172,42 @@ class Preprocessing:
         """The names of the D features."""
         return tuple(name for column in self.columns for name in column.features)
 
+    @property
+    def remarks(self) -> list[str]:
+        """What to tell the user: columns that are not used, and the notes."""
+        unused = [f"column {name!r} {reason}; it is not used" for name, reason in self.left_out]
+        return [*unused, *self.notes]
+
+    @property
+    def categories(self) -> list[tuple[str, tuple[int, ...]]]:
+        """The columns of categories, each with the numbers of its features."""
+        found, start = [], 0
+        for column in self.columns:
+            count = len(column.features)
+            if isinstance(column, CategoryColumn) and count > 1:
+                found.append((column.name, tuple(range(start, start + count))))
+            start += count
+        return found
+
+    def gaps(self, table: Table) -> Gaps:
+        """Return how many entries of some rows are replaced: missing numbers, and categories that training lacked."""
+        imputed, unseen = {}, {}
+        for column in self.columns:
+            if isinstance(column, NumberColumn):
+                imputed[column.name] = int(np.sum(np.isnan(_finite(table, column.name))))
+            else:
+                known = set(column.categories)
+                unseen[column.name] = sum(text not in known for text in texts(table.column(column.name)))
+        return Gaps(Counter(imputed), Counter(unseen))
+
+    def check_size(self, expected: int) -> None:
+        """Raise a ValueError unless there are as many features as a model has weights for."""
+        if len(self.features) != expected:
+            raise ValueError(
+                f"the file is damaged: its columns yield {len(self.features)} features, but its weights expect"
+                f" {expected}; fit the model again"
+            )
+
     def transform(self, table: Table) -> np.ndarray[Any, Any]:
         """Return the features (n, D) of some rows; columns that were not used in training are ignored."""
         absent = [column.name for column in self.columns if column.name not in table.columns]
@@ -157,6 +229,11 @@ class Preprocessing:
             "left_out": [list(pair) for pair in self.left_out],
             "notes": list(self.notes),
         }
+
+    @classmethod
+    def described_by(cls, document: Any) -> bool:
+        """Return whether a document is what `to_json` writes, and not a dictionary of the user's own."""
+        return isinstance(document, dict) and document.keys() == cls(()).to_json().keys()
 
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> Preprocessing:
@@ -182,7 +259,7 @@ def _fit_column(table: Table, name: str, notes: list[str]) -> Column | str:
         return _fit_category(table, name, notes)
     present = x[~np.isnan(x)]
     if len(present) == 0:
-        return "is empty"
+        return "is empty" if _words(table.column(name)) <= MISSING else _fit_category(table, name, notes)
     if np.all(present == present[0]):
         return "is constant"
     if len(present) == len(x) > 9 and np.all(np.diff(x) == 1):
@@ -190,7 +267,23 @@ def _fit_column(table: Table, name: str, notes: list[str]) -> Column | str:
     # dividing by the largest value avoids overflow, and underflow of the squares of tiny values
     peak = np.max(np.abs(present))
     mean, scale, fill = (float(peak * statistic(present / peak)) for statistic in (np.mean, np.std, np.median))
-    return NumberColumn(name, mean, scale, fill) if scale > np.finfo(float).tiny else "is constant"
+    if scale <= np.finfo(float).tiny:
+        return "is constant"
+    if len(present) < len(x):
+        notes.append(_note_of_gaps(table.column(name), name, len(x) - len(present), fill))
+    return NumberColumn(name, mean, scale, fill)
+
+
+def _note_of_gaps(values: np.ndarray[Any, Any], name: str, count: int, fill: float) -> str:
+    """Say how many numbers are missing, which words were taken for that, and what stands for them."""
+    words = sorted(_words(values) & (NO_NUMBER - MISSING))
+    read = f" ({listed(words)} among them)" if words else ""
+    return f"column {name!r} has {_counted(count, 'missing number')}{read}; the median, {fill:g}, stands for them"
+
+
+def _words(values: np.ndarray[Any, Any]) -> set[str]:
+    """Return the entries of a column of text that are words for a missing number, in lower case."""
+    return set() if values.dtype.kind == "f" else {str(v).strip().lower() for v in values} & NO_NUMBER
 
 
 def _fit_category(table: Table, name: str, notes: list[str]) -> Column | str:
@@ -204,6 +297,12 @@ def _fit_category(table: Table, name: str, notes: list[str]) -> Column | str:
         notes.append(
             f"column {name!r} has {len(counts)} categories; only the {MOST_CATEGORIES} most frequent are used, the"
             " others count as unseen"
+        )
+    if share := _share_of_numbers(table.column(name)):
+        others = listed(sorted(text for text in counts if text and not _is_number(text)), most=3)
+        notes.append(
+            f"column {name!r} has numbers in {share:.0%} of its entries and text such as {others} in the others; each "
+            f"of its {len(counts)} different entries is a category: remove the text if it means a missing number"
         )
     kept = sorted(counts, key=lambda text: (-counts[text], text))[:MOST_CATEGORIES]
     return CategoryColumn(name, tuple(sorted(kept)))

@@ -1,4 +1,4 @@
-"""A table: named columns of equal length, as read from a file, and how entries are parsed."""
+"""A table: named columns of equal length, from a file or a data frame, and how entries are parsed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,17 @@ from typing import Any
 
 import numpy as np
 
-MISSING = frozenset({"", "na", "n/a", "nan", "null", "?"})
+from enkbayes.engine.row_files import check_names
+
+MISSING = frozenset({"", "na", "n/a", "nan", "null", "?", "<na>", "#n/a"})
+NO_NUMBER = MISSING | {
+    *("none", "nil", "-", "--", "---", ".", "..", "??", "*", "n.a.", "n. a.", "n.d.", "nd", "-nan", "nat", "#na"),
+    *("#div/0!", "#value!", "#ref!", "#num!", "#name?", "#null!", "missing", "unknown", "undefined", "void"),
+    *("not available", "not applicable", "no data", "no value", "-1.#ind", "1.#qnan", "1.#ind", "-1.#qnan"),
+}
+"""What programs and people write for a number that is missing. In a column of text, and of classes, most of these words
+may be categories, so only MISSING counts there.
+"""
 _TRUTH = {"true": 1.0, "false": 0.0}
 _WHOLE = re.compile(r"[+-]?\d+\.0*")
 
@@ -37,6 +47,19 @@ class Table:
     def rows(self) -> int:
         """The number of rows."""
         return len(next(iter(self.columns.values()))) if self.columns else 0
+
+    @classmethod
+    def from_frame(cls, frame: Any) -> Table:
+        """Return the columns of a pandas or polars data frame, as if they had been read from a file.
+
+        >>> import pandas
+        >>> frame = pandas.DataFrame({"age": [31, None], "town": ["Bern", None]})
+        >>> Table.from_frame(frame).columns["age"].tolist(), Table.from_frame(frame).columns["town"].tolist()
+        ([31.0, nan], ['Bern', ''])
+        """
+        names = [str(name) for name in frame.columns]
+        check_names(names, "the data frame")
+        return cls({name: _entries(frame[key], name) for name, key in zip(names, frame.columns, strict=True)})
 
     def take(self, rows: slice | np.ndarray[Any, Any]) -> Table:
         """Return some rows, given as a slice or by their numbers. A slice keeps the row numbers of the file.
@@ -74,8 +97,8 @@ def is_missing(text: str) -> bool:
 
 
 def numbers(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Return a column as float64 (n,), NaN where it is missing; true and false count as 1 and 0. Raise a ValueError
-    whose only argument is the first entry that is not a number.
+    """Return a column as float64 (n,), NaN where it is missing (see NO_NUMBER); true and false count as 1 and 0. Raise
+    a ValueError whose only argument is the first entry that is not a number.
 
     >>> numbers(np.array(["1.5", "NA", "true"], dtype=object))
     array([1.5, nan, 1. ])
@@ -93,11 +116,39 @@ def _number(text: str) -> float:
         return float(text)
     except ValueError:
         word = text.strip().lower()
-    if word in MISSING:
+    if word in NO_NUMBER:
         return math.nan
     if word not in _TRUTH:
         raise ValueError(text)
     return _TRUTH[word]
+
+
+def is_frame(data: Any) -> bool:
+    """Return whether data are a data frame with named columns.
+
+    >>> is_frame(np.zeros((2, 2)))
+    False
+    """
+    return hasattr(data, "columns") and hasattr(data, "__getitem__") and not isinstance(data, Table)
+
+
+def _entries(values: Any, name: str) -> np.ndarray[Any, Any]:
+    """Return a column of a data frame as float64, or as text with "" where it is missing."""
+    kind = np.dtype(values.dtype).kind if isinstance(values.dtype, np.dtype) else ""
+    if kind in ("f", "i", "u", "b"):
+        return np.asarray(values, dtype=np.float64)
+    if kind in ("M", "m", "c"):
+        raise ValueError(
+            f"column {name!r} of the data frame has dtype {values.dtype}; expected numbers, truth values or text:"
+            " convert or remove it"
+        )
+    entries = values.tolist() if hasattr(values, "tolist") else list(values)
+    gaps = [x is None or str(x) == "<NA>" or x != x for x in entries]  # noqa: PLR0124
+    if all(gap or isinstance(x, bool | int | float | np.number) for x, gap in zip(entries, gaps, strict=True)):
+        return np.array([math.nan if gap else float(x) for x, gap in zip(entries, gaps, strict=True)])
+    found = np.empty(len(entries), dtype=object)
+    found[:] = ["" if gap else str(x) for x, gap in zip(entries, gaps, strict=True)]
+    return found
 
 
 def texts(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -1,0 +1,235 @@
+"""A table of coefficients: mean, standard deviation, credible interval and probability of direction of each.
+
+Coefficients are linear functions of the parameters. Where features are the categories of one column, which add up to
+one, only differences between categories are determined by the data: the table has the contrasts with the first
+category, whose coefficient is part of the intercept. Of K classes, only differences are determined too: the table has
+the contrasts with the average class, which add up to zero. Both are computed from the joint posterior.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from scipy.special import ndtr, ndtri
+
+from enkbayes.core.mixture import MixturePosterior
+from enkbayes.core.posterior import Posterior
+from enkbayes.engine.arrays import to_numpy
+
+Vector = np.ndarray[Any, Any]
+HALVINGS = 80  # of the interval that holds a quantile of a mixture: its error is below 1e-20 of the width
+
+
+@dataclass(frozen=True)
+class Coefficient:
+    """A row of the table.
+
+    name : the feature, or "column: category - first category"
+    output : the class, for three or more classes; otherwise ""
+    direction : the probability that the coefficient has the sign of its median, from .5 to 1
+    """
+
+    name: str
+    output: str
+    mean: float
+    sd: float
+    low: float
+    high: float
+    direction: float
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Coefficients with credible intervals of a level; `print` shows a table.
+
+    >>> print(Summary((Coefficient("age", "", 1.0, 0.5, 0.02, 1.98, 0.977),), 0.95))
+    coefficient  mean   sd  2.5 %  97.5 %  P(direction)
+    age             1  0.5   0.02    1.98         0.977
+    """
+
+    rows: tuple[Coefficient, ...]
+    level: float = 0.95
+
+    @property
+    def heads(self) -> tuple[str, ...]:
+        """The heads of the columns."""
+        tail = 50 * (1 - self.level)
+        classes = ("class",) if any(row.output for row in self.rows) else ()
+        return ("coefficient", *classes, "mean", "sd", f"{tail:g} %", f"{100 - tail:g} %", "P(direction)")
+
+    @property
+    def cells(self) -> list[tuple[str, ...]]:
+        """The rows as text."""
+        found = []
+        for row in self.rows:
+            numbers = (row.mean, row.sd, row.low, row.high)
+            classes = (row.output,) if any(other.output for other in self.rows) else ()
+            found.append((row.name, *classes, *(f"{x:.4g}" for x in numbers), f"{row.direction:.3f}"))
+        return found
+
+    def to_pandas(self) -> Any:
+        """Return a DataFrame, if pandas is installed."""
+        import pandas
+
+        return pandas.DataFrame([asdict(row) for row in self.rows])
+
+    def __str__(self) -> str:
+        lines = [self.heads, *self.cells]
+        widths = [max(len(line[i]) for line in lines) for i in range(len(self.heads))]
+        text = len(self.heads) - 5  # columns of text, on the left
+        return "\n".join(
+            "  ".join(
+                cell.ljust(width) if i < text else cell.rjust(width)
+                for i, (cell, width) in enumerate(zip(line, widths, strict=True))
+            ).rstrip()
+            for line in lines
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Contrasts:
+    """Named linear functions of the weights of one logit: `matrix` (m, D) or, with an intercept, (m, D + 1).
+
+    >>> Contrasts.of(["age", "town=Bern", "town=Oslo"], intercept=True, categories=[("town", (1, 2))]).names
+    ('age', 'town: Oslo - Bern', 'intercept')
+    """
+
+    names: tuple[str, ...]
+    matrix: Vector
+
+    @classmethod
+    def of(
+        cls, features: Sequence[str], *, intercept: bool, categories: Sequence[tuple[str, tuple[int, ...]]] = ()
+    ) -> Contrasts:
+        """Return one function for each feature that is no category, the contrasts of each column of categories, given
+        by its name and the numbers of its features, and the intercept.
+        """
+        size = len(features) + intercept
+        identity = np.eye(size)
+        column_of = {i: (column, members) for column, members in categories if intercept for i in members}
+        names, rows = [], []
+        for i, name in enumerate(features):
+            if i not in column_of:
+                names.append(name)
+                rows.append(identity[i])
+                continue
+            column, members = column_of[i]
+            if i != members[0]:
+                own, base = (features[k].removeprefix(f"{column}=") or "(missing)" for k in (i, members[0]))
+                names.append(f"{column}: {own} - {base}")
+                rows.append(identity[i] - identity[members[0]])
+        if intercept:
+            names.append("intercept")
+            rows.append(identity[-1] + sum((identity[members[0]] for _, members in categories), np.zeros(size)))
+        return cls(tuple(names), np.asarray(rows).reshape(len(names), size))
+
+
+def summarise(posterior: Posterior | MixturePosterior, contrasts: Contrasts, level: float = 0.95) -> Summary:
+    """Return the table of the coefficients of a posterior with linear logits.
+
+    Parameters
+    ----------
+    posterior : Posterior or MixturePosterior
+        Fitted Gaussians are integrated in closed form; polished particles are counted.
+    contrasts : Contrasts
+        What a row is, for each logit.
+    level : float
+        Probability of the credible intervals, which leave out as much on the left as on the right.
+
+    Examples
+    --------
+    >>> import enkbayes as eb
+    >>> features = np.random.default_rng(0).standard_normal((200, 2))
+    >>> posterior = eb.run(eb.Problem.create(features, features[:, 0] > 0))
+    >>> [row.name for row in summarise(posterior, Contrasts.of(["a", "b"], intercept=False)).rows]
+    ['a', 'b']
+    """
+    if not 0 < level < 1:
+        raise ValueError(f"level is {level!r}; expected a probability between 0 and 1, such as 0.95")
+    if posterior.map is None:
+        raise ValueError("the posterior has nonlinear logits, and no coefficients; expected linear logits")
+    K = posterior.map.outputs or 1
+    centred = np.eye(1) if K == 1 else np.eye(K) - 1 / K
+    names = [(name, output) for name in contrasts.names for output in _outputs(posterior, K)]
+    functions = np.kron(contrasts.matrix, centred)  # theta is (D, K), the classes of a feature side by side
+    tails = np.asarray([(1 - level) / 2, (1 + level) / 2])
+    if posterior.gaussian:
+        mean, sd, bounds, above = _of_gaussians(posterior, functions, tails)
+    else:
+        values = to_numpy(posterior.theta) @ functions.T
+        mean, sd, bounds = values.mean(axis=0), values.std(axis=0), np.quantile(values, tails, axis=0)
+        above = np.mean(values > 0, axis=0)
+    direction = np.maximum(above, 1 - above)
+    return Summary(
+        tuple(
+            Coefficient(*name, *(float(x) for x in numbers))
+            for name, *numbers in zip(names, mean, sd, bounds[0], bounds[1], direction, strict=True)
+        ),
+        level,
+    )
+
+
+def weights(posterior: Posterior | MixturePosterior) -> tuple[Vector, Vector]:
+    """Return the mean of the weights (K, D) and of the intercepts (K,), K = 1 for a single logit."""
+    if posterior.map is None:
+        raise ValueError("the posterior has nonlinear logits, and no weights; expected linear logits")
+    K, D = posterior.map.outputs or 1, posterior.map.features
+    matrix = to_numpy(posterior.mean).reshape(-1, K).T
+    return matrix[:, :D].copy(), matrix[:, D].copy() if posterior.map.intercept else np.zeros(K, dtype=matrix.dtype)
+
+
+def _outputs(posterior: Posterior | MixturePosterior, K: int) -> list[str]:
+    if K == 1:
+        return [""]
+    return [str(name) for name in range(K)] if posterior.classes is None else [str(name) for name in posterior.classes]
+
+
+def _of_gaussians(
+    posterior: Posterior | MixturePosterior, functions: Vector, tails: Vector
+) -> tuple[Vector, Vector, Vector, Vector]:
+    """Return mean, standard deviation, quantiles (2, m) and probability of a positive value, of linear functions (m, P)
+    of a mixture of Gaussians.
+    """
+    parts: tuple[Posterior, ...]
+    parts, shares = (posterior,), (1.0,)  # type: ignore[assignment]
+    if isinstance(posterior, MixturePosterior):
+        parts, shares = posterior.components, posterior.weights  # type: ignore[assignment]
+    share = np.asarray(shares)[:, None]
+    means = np.stack([functions @ to_numpy(part.fitted.mean) for part in parts])
+    sds = np.stack([_spread(part.fitted, functions) for part in parts])
+    mean = np.sum(share * means, axis=0)
+    sd = np.sqrt(np.sum(share * (sds**2 + (means - mean) ** 2), axis=0))
+    above = np.sum(share * _above(means, sds), axis=0)
+    if len(parts) == 1:
+        return mean, sd, means + ndtri(tails)[:, None] * sds, above
+    bounds = np.stack([_quantile(share, means, sds, tail) for tail in tails])
+    return mean, sd, bounds, above
+
+
+def _spread(ensemble: Any, functions: Vector) -> Vector:
+    """Return the standard deviation of linear functions (m, P) under N(mean, cov) of an ensemble."""
+    if ensemble.complement is None:
+        return np.asarray(np.linalg.norm(functions @ to_numpy(ensemble.basis), axis=1))
+    return np.asarray(np.sqrt(np.einsum("mp,pq,mq->m", functions, to_numpy(ensemble.cov), functions, optimize=True)))
+
+
+def _above(mean: Vector, sd: Vector, x: Vector | float = 0.0) -> Vector:
+    """Return the probability that N(mean, sd^2) exceeds x; a Gaussian without spread exceeds what is below its mean."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        z = (mean - x) / sd
+    return np.asarray(ndtr(np.where(np.isnan(z), 0.0, z)))
+
+
+def _quantile(share: Vector, means: Vector, sds: Vector, tail: float) -> Vector:
+    """Return the quantile (m,) of mixtures of Gaussians (k, m), by bisection."""
+    reach = max(abs(float(ndtri(tail))), 1.0) + math.sqrt(len(means))
+    low, high = np.min(means - reach * sds, axis=0), np.max(means + reach * sds, axis=0)
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        below = 1 - np.sum(share * _above(means, sds, middle), axis=0) < tail
+        low, high = np.where(below, middle, low), np.where(below, high, middle)
+    return np.asarray((low + high) / 2)

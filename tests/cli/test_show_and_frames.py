@@ -1,0 +1,138 @@
+"""`show`, `predict --keep`, `--out -`, notes on gaps, and raw data frames for models of the command."""
+
+import csv
+import io
+import json
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import enkbayes as eb
+from enkbayes.cli import app
+from enkbayes.cli.tables import Preprocessing, Table, read
+
+HEADER = ["id", "age", "town", "score", "sick"]
+
+
+def call(*words):
+    return CliRunner().invoke(app, [str(word) for word in words], prog_name="enkbayes")
+
+
+def write(path, rows, header=HEADER):
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([header, *rows])
+    return path
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A model of a table with every kind of gap."""
+    folder, rng, rows = tmp_path_factory.mktemp("show"), np.random.default_rng(0), []
+    for i in range(240):
+        age, town = rng.normal(40, 10), rng.choice(["Bern", "Oslo", "Rome"])
+        score = rng.choice(["None", "-"]) if i % 8 == 0 else f"{rng.normal():.3f}"
+        sick = "yes" if age + 10 * (town == "Oslo") + rng.normal(0, 8) > 43 else "no"
+        rows.append([f"patient {i}", "" if i % 31 == 0 else f"{age:.1f}", town, score, sick])
+    write(folder / "train.csv", rows[:200])
+    write(folder / "new.csv", [*rows[200:], ["patient x", "", "Paris", "?", ""]])
+    words = ("fit", folder / "train.csv", "--target", "sick", "--out", folder / "m.safetensors")
+    result = call(*words, "--prior-precision", "1.0", "--report", folder / "r.html")
+    assert result.exit_code == 0, result.stderr
+    (folder / "stderr").write_text(result.stderr)
+    return folder
+
+
+def test_words_for_missing_numbers_are_known_noted_and_reported(folder):
+    sentence = "column 'score' has 25 missing numbers ('-', 'none' among them); the median"
+    assert f"note: {sentence}" in (folder / "stderr").read_text()
+    assert "column &#39;score&#39; has 25 missing numbers" in (folder / "r.html").read_text()
+    assert eb.load(folder / "m.safetensors").n_features_in_ == 5
+
+
+def test_numbers_that_become_categories_are_noted():
+    values = np.array([*map(str, range(8)), "low", "high", "low"], dtype=object)
+    prepared = Preprocessing.fit(Table({"level": values}))
+    assert len(prepared.features) == 10
+    assert "'level' has numbers in 73% of its entries and text such as 'high', 'low'" in prepared.notes[0]
+    unknown = Table({"x": np.array(["1", "Unknown", "n.a.", "#DIV/0!", "2.5", "N/A"], dtype=object)})
+    assert Preprocessing.fit(unknown).features == ("x",)
+
+
+def test_words_that_may_be_classes_or_categories_stay_text():
+    signs = Table({"sign": np.array(["+", "-", "none", "+", "-"], dtype=object)})
+    assert Preprocessing.fit(signs).features == ("sign=+", "sign=-", "sign=none")
+
+
+def test_show(folder):
+    shown = call("show", folder / "m.safetensors")
+    assert shown.exit_code == 0
+    for words in (
+        "no, yes",
+        "town: Oslo - Bern",
+        "intercept",
+        "P(direction)",
+        "2.5 %",
+        "good: ",
+        "per standard deviation",
+    ):
+        assert words in shown.stdout
+    facts = json.loads(call("show", folder / "m.safetensors", "--level", "0.8", "--json").stdout)
+    rows = eb.load(folder / "m.safetensors").summary(level=0.8).rows
+    assert [row["name"] for row in facts["coefficients"]] == [row.name for row in rows]
+    assert facts["coefficients"][0]["low"] == rows[0].low
+    assert facts["trust"].startswith(eb.load(folder / "m.safetensors").trust_.verdict)
+    assert call("show", folder / "m.safetensors", "--level", "2").exit_code == 2
+
+
+def test_show_a_model_of_python(tmp_path):
+    X = np.random.default_rng(0).standard_normal((60, 2))
+    eb.EnsembleClassifier(prior_precision=1.0, random_state=0).fit(X, X[:, 0] > 0).save(tmp_path / "m.safetensors")
+    shown = call("show", tmp_path / "m.safetensors").stdout
+    assert "x0" in shown
+    assert "standard deviation" not in shown
+
+
+def test_predict_keeps_columns_prints_and_notes(folder):
+    model, new = folder / "m.safetensors", folder / "new.csv"
+    result = call("predict", model, new, "--out", "-", "--keep", "id", "--keep", "age")
+    assert result.exit_code == 0
+    rows = list(csv.DictReader(io.StringIO(result.stdout)))
+    assert list(rows[0])[:3] == ["id", "age", "class"]
+    assert (len(rows), rows[-1]["id"], rows[-1]["age"]) == (41, "patient x", "")
+    notes = result.stderr
+    assert "column 'age' has 2 missing numbers; the median of the training data stands for them" in notes
+    assert "column 'town' has 1 entry with a category that the training data lack" in notes
+    call("predict", model, new, "--out", folder / "p.csv", "--keep", "id", "-q")
+    assert read(folder / "p.csv").columns["p_yes"].tolist() == [row["p_yes"] for row in rows]
+    for words, sentence in (
+        (("--keep", "name"), "column of --keep 'name' is not in the data"),
+        (("--out", "-", "--json"), "both print to standard output"),
+    ):
+        refused = call("predict", model, new, "--out", folder / "q.csv", *words)
+        assert (refused.exit_code, sentence in refused.stderr) == (2, True)
+    write(folder / "class.csv", [["3", "30", "Oslo", "1", "a"]], ["id", "age", "town", "score", "class"])
+    refused = call("predict", model, folder / "class.csv", "--out", folder / "q.csv", "--keep", "class")
+    assert "--keep class is also the name of a prediction" in refused.stderr
+
+
+def test_a_raw_data_frame_gives_the_probabilities_of_the_command(folder):
+    pandas = pytest.importorskip("pandas")
+    call("predict", folder / "m.safetensors", folder / "new.csv", "--out", folder / "p.csv", "-q")
+    expected = read(folder / "p.csv").columns["p_yes"].astype(float)
+    clf = eb.load(folder / "m.safetensors")
+    frame = pandas.read_csv(folder / "new.csv")
+    for data in (frame, frame.convert_dtypes(), frame.astype({"town": "category"}), frame[frame.columns[::-1]]):
+        np.testing.assert_array_equal(clf.predict_proba(data)[:, 1], expected)
+    assert set(clf.predict(frame)) == {"no", "yes"}
+    clf.save(folder / "again.safetensors")
+    again = eb.load(folder / "again.safetensors")
+    np.testing.assert_array_equal(again.predict_proba(frame)[:, 1], expected)
+    assert again.trust_ == clf.trust_
+    twice = pandas.concat([frame, frame[["age"]]], axis=1)
+    with pytest.raises(ValueError, match="the data frame has several columns called 'age'"):
+        clf.predict_proba(twice)
+    with pytest.raises(ValueError, match="the data lack columns that the model needs: 'score'"):
+        clf.predict_proba(frame.drop(columns="score"))
+    numbers = frame[["age"]].fillna(40.0)
+    assert clf.fit(numbers, frame["town"] == "Oslo").predict_proba(numbers).shape == (41, 2)  # features of its own
