@@ -26,12 +26,15 @@ def demo(tmp_path_factory):
     return out, json.loads(result.stdout)
 
 
-def test_the_posterior_is_as_accurate_and_less_confident_far_away(demo):
+def test_confidence_falls_to_one_half_far_away_at_no_cost_near_the_data(demo):
     _, facts = demo
-    mle, posterior = facts["mle"], facts["posterior"]
-    assert posterior["accuracy"] == mle["accuracy"] > 0.9
-    assert mle["far_confidence"] > 0.98
-    assert posterior["far_confidence"] < 0.9
+    network, temperature, posterior, far_field = facts["scores"].values()
+    assert abs(far_field["accuracy"] - network["accuracy"]) <= 0.01
+    assert far_field["nll"] <= temperature["nll"] + 0.005
+    assert min(network["confidence"]) > 0.97
+    assert posterior["confidence"][1] > 0.9
+    assert far_field["confidence"][1] < 0.7
+    assert far_field["confidence"][2] < 0.55
 
 
 def test_picture_and_report_are_written_and_the_report_is_self_contained(demo):
@@ -41,14 +44,14 @@ def test_picture_and_report_are_written_and_the_report_is_self_contained(demo):
     assert picture.startswith(b"\x89PNG")
     report = (out / "report.html").read_text(encoding="utf-8")
     assert base64.b64encode(picture).decode() in report
-    assert f"{facts['posterior']['far_confidence']:.3f}" in report
+    assert f"{facts['scores']['far-field variance']['confidence'][0]:.3f}" in report
     assert "http" not in report
 
 
 def test_the_printed_table(tmp_path):
     result = call("demo", "--out", tmp_path, "--steps", 20)
     assert result.exit_code == 0, result.stderr
-    for words in ("trained network (MLE)", "with a posterior", "far-field confidence", str(tmp_path / "report.html")):
+    for words in ("trained network (MLE)", "far-field variance", "at 100", str(tmp_path / "report.html")):
         assert words in result.stdout.replace("\n", "") or words in result.stdout
     assert call("demo", "--out", tmp_path, "--steps", 20, "--quiet").output == ""
 

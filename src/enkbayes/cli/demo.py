@@ -18,12 +18,13 @@ if TYPE_CHECKING:
 
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for picture and report.")] = Path("demo"),
-    steps: Annotated[int, typer.Option(min=1, help="Training steps of the network.")] = 5000,
+    steps: Annotated[int, typer.Option(min=1, help="Training steps of the network.")] = 1500,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the data, the network and the ensemble.")] = 0,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train a small network on two moons, compute a posterior over its last layer, and compare the two.
+    """Train a small network on two moons, compute a posterior over its last layer with and without far-field variance,
+    and compare them.
 
     Writes a picture and a report.
     """
@@ -46,12 +47,13 @@ def demo(
 def _table(result: DemoResult) -> Table:
     from rich.table import Table
 
-    from enkbayes.reproduction.demo import MLE, POSTERIOR
+    from enkbayes.reproduction.demo import RADII, TEST
 
-    table = Table(title="Two moons: scores on 30 test points, confidence far from the data", title_justify="left")
+    table = Table(title=f"Two moons: scores on {TEST} test points, confidence at a distance", title_justify="left")
     table.add_column("method")
-    for name in ("accuracy", "NLL", "ECE", "far-field confidence"):
+    for name in ("accuracy", "NLL", "ECE", *(f"at {radius:g}" for radius in RADII)):
         table.add_column(name, justify="right")
-    for name, s in ((MLE, result.mle), (POSTERIOR, result.posterior)):
-        table.add_row(name, f"{s.accuracy:.3f}", f"{s.nll:.4f}", f"{s.ece:.4f}", f"{s.far_confidence:.3f}")
+    for name, s in result.scores.items():
+        figures = (f"{s.accuracy:.3f}", f"{s.nll:.4f}", f"{s.ece:.4f}", *(f"{value:.3f}" for value in s.confidence))
+        table.add_row(name, *figures)
     return table

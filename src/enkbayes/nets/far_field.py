@@ -5,14 +5,16 @@ The mathematics is in `enkbayes.inference.far_field`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Self
 
+import numpy as np
 import torch
 from torch import nn
 
 from enkbayes.core.likelihoods import Likelihood
+from enkbayes.core.posterior import Posterior
 from enkbayes.engine.arrays import to_numpy
 from enkbayes.inference.far_field import Extent, FarFieldChoice, choose, with_constant
 from enkbayes.nets.layers import Tap
@@ -150,6 +152,35 @@ class Leverages:
         mean, root = logits
         choice = choose(likelihood, to_numpy(mean), to_numpy(root), to_numpy(labels)[rows], score)
         return FarField.of(extent, self.places, choice, reference), choice
+
+
+def add_far_field(
+    posterior: Posterior, body: nn.Module, train: torch.Tensor, held_out: tuple[torch.Tensor, Any]
+) -> tuple[Posterior, Callable[[torch.Tensor], torch.Tensor], FarFieldChoice]:
+    """Add far-field variance to a posterior over the last layer of a network, which held-out rows have not seen.
+
+    `body` gives the inputs of the last layer, `train` and `held_out` are inputs and, for the latter, class numbers.
+    Return the posterior with its logits scaled as the held-out rows choose, a function from inputs to the variance (n,)
+    of the noise, which `posterior.predict_proba(features, noise=...)` takes, and the choice.
+    """
+    moments = Moments(body)
+    x, y = held_out
+    with torch.no_grad():
+        watched(body, [((train,), {})], moments)
+        leverages = Leverages(moments)
+        watched(body, [((x,), {})], leverages)
+        features = to_numpy(body(x)).astype(np.float64)
+    if posterior.map is None:
+        raise ValueError("the posterior has nonlinear logits; expected one over the last layer of a network")
+    logits = posterior.map.predictive_logits(features, posterior.fitted)
+    found, choice = leverages.choose(posterior.likelihood, logits, y, slice(None), torch.zeros(1, dtype=torch.float64))
+
+    def noise(inputs: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad(), found.recording(body) as outputs:
+            body(inputs)
+            return found.noise(outputs)
+
+    return posterior.tempered(choice.scale), noise, choice
 
 
 def watched(body: nn.Module, batches: Iterable[Arguments], watch: Moments | Leverages) -> None:

@@ -35,6 +35,7 @@ from enkbayes.nets.loaders import Labels, Place, Reader, device_of, shown
 from enkbayes.nets.models import Logits, finite, frozen_copy, plain
 from enkbayes.nets.models import run as run_model
 from enkbayes.nets.posterior_module import PosteriorModule, blank
+from enkbayes.nets.views import Augment
 from enkbayes.samplers import FROM_PRIOR, Sampler
 from enkbayes.samplers.run import run
 from enkbayes.samplers.start import as_sampler, count, whole_seed
@@ -92,6 +93,8 @@ class BayesianHead(PosteriorModule):
         seed: int = 0,
         progress: bool = True,
         far_field: bool = True,
+        views: Augment | None = None,
+        most_views: int = 16,
     ) -> Self:
         """Read the training data once and return the network with a posterior for its last layer.
 
@@ -148,11 +151,20 @@ class BayesianHead(PosteriorModule):
             Show progress bars.
         far_field : bool
             False for the plain posterior, without far-field variance. Without `calibration` there is none either.
+        views : function, optional
+            The augmentation that the network was trained with: of a batch of inputs and a torch.Generator, or of a
+            batch alone. Predictions are then also averaged over random views of each input, and the calibration data,
+            read a second time, choose how many, and the temperature. A prediction with v views costs v + 1 times as
+            much; `views_choice` tells what was chosen. Not for `torch.export`.
+        most_views : int
+            The largest number of views to try.
         """
         precisions = (prior_precision, intercept_precision)
         own_prior = prior is not None or precisions != (None, None)
         if calibration is not None and own_prior:
             raise ValueError("calibration data choose the prior; pass either calibration= or a prior, not both")
+        if views is not None and calibration is None:
+            raise ValueError("calibration data choose the number of views; expected calibration= beside views=")
         body = _body(model, output) if features is None else encoder(features)
         model = plain(model)
         reader = Reader(inputs, labels, device_of(model), body if features is None else features)
@@ -180,7 +192,11 @@ class BayesianHead(PosteriorModule):
                 posterior = posterior.tempered(choice.scale)
                 report = replace(report, scale=report.scale * choice.scale)
             single = replace(posterior, ensemble=posterior.ensemble.to(train[0]))
-            return cls(body, single, report, found, choice)
+            head = cls(body, single, report, found, choice)
+            if views is not None:
+                batches = map(reader, shown(calibration, "Views", enabled=progress))
+                head.choose_views(views, batches, most_views, seed)
+            return head
         problem, guess, theta = _problem(*train, trained, precisions, prior), None, None
         if trained is not None and not own_prior:
             problem, guess = uncalibrated(problem, trained.theta)
@@ -224,8 +240,7 @@ class BayesianHead(PosteriorModule):
         found = self.body(*args, **kwargs).reshape(-1, self.map.features).to(self._ensemble().mean.dtype)
         return finite(found)
 
-    def forward(self, *args: Any, **kwargs: Any) -> torch.Tensor:
-        """Return class probabilities (n, K), averaged over the posterior."""
+    def _predict(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         ensemble, (features, noise) = self._ensemble(), self._with_noise(*args, **kwargs)
         if not self.averages_gaussian:
             logits = self.map.particle_logits(features, ensemble.theta)

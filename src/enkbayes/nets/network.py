@@ -26,6 +26,7 @@ from enkbayes.nets.models import run as run_model
 from enkbayes.nets.posterior_module import PosteriorModule
 from enkbayes.nets.replay import replayed
 from enkbayes.nets.subspace import Network, Subspace, Weights, differentiable, informed_directions
+from enkbayes.nets.views import Augment
 from enkbayes.samplers import FROM_PRIOR, Equilibrium, Sampler
 from enkbayes.samplers.run import run
 from enkbayes.samplers.start import as_sampler, count, whole_seed
@@ -100,6 +101,8 @@ class BayesianNetwork(PosteriorModule):
         seed: int = 0,
         progress: bool = True,
         far_field: bool = True,
+        views: Augment | None = None,
+        most_views: int = 16,
     ) -> Self:
         """Read the training data once and return the network with a posterior over some or all of its weights.
 
@@ -157,8 +160,17 @@ class BayesianNetwork(PosteriorModule):
             Show progress bars.
         far_field : bool
             False for the plain posterior, without far-field variance. Without `calibration` there is none either.
+        views : function, optional
+            The augmentation that the network was trained with: of a batch of inputs and a torch.Generator, or of a
+            batch alone. Predictions are then also averaged over random views of each input, and the calibration data,
+            read a second time, choose how many, and the temperature. A prediction with v views costs v + 1 times as
+            much; `views_choice` tells what was chosen. Not for `torch.export`.
+        most_views : int
+            The largest number of views to try.
         """
         _check(prior_precision, rank, rows, calibrated=calibration is not None)
+        if views is not None and calibration is None:
+            raise ValueError("calibration data choose the number of views; expected calibration= beside views=")
         body, model, seed = frozen_copy(model), plain(model), whole_seed(seed)
         sampler = DEFAULT_SAMPLER if sampler is None else as_sampler(sampler)
         weights = Weights.of(body, None if isinstance(layers, str) and layers == "all" else _names(layers))
@@ -197,14 +209,17 @@ class BayesianNetwork(PosteriorModule):
             posterior = run(problem, sampler, theta=start, **settings)
         if choice is not None:
             space = space.scaled(choice.scale)
-        return cls(replace(space, network=network), posterior, report, found, choice)
+        fitted = cls(replace(space, network=network), posterior, report, found, choice)
+        if views is not None and calibration is not None:
+            held_out = map(reader, shown(calibration, "Views", enabled=progress))
+            fitted.choose_views(views, held_out, most_views, seed)
+        return fitted
 
     def weights(self) -> dict[str, torch.Tensor]:
         """Return the weights of every particle by name, J of each, as `torch.func.functional_call` takes them."""
         return self._weights.named(self._space().weights(self._ensemble().theta))
 
-    def forward(self, *args: Any, **kwargs: Any) -> torch.Tensor:
-        """Return class probabilities (n, K), averaged over the particles."""
+    def _predict(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         inputs, noise = self._with_noise(*args, **kwargs)
         logits = inputs(self._ensemble().theta)
         if noise is not None:

@@ -14,11 +14,13 @@ from enkbayes.core.ensemble import AffineEnsemble
 from enkbayes.core.likelihoods import Likelihood
 from enkbayes.core.low_rank import Complement, Frame
 from enkbayes.core.posterior import Info, Posterior, Uncertainty
-from enkbayes.engine.arrays import to_numpy
+from enkbayes.engine.arrays import entropy, to_numpy
 from enkbayes.inference.far_field import FarFieldChoice
 from enkbayes.inference.rejection import HeldOutConfidence
+from enkbayes.inference.views import ViewsChoice, choose_views, sharpened
 from enkbayes.nets.far_field import FarField
 from enkbayes.nets.loaders import Place, Reader, call, device_of
+from enkbayes.nets.views import Augment, Views
 
 BUFFERS = ("mean", "basis", "points")
 COMPLEMENT = ("left", "right", "variance", "tightening", "seed")
@@ -39,6 +41,10 @@ class PosteriorModule(nn.Module):  # type: ignore[misc]
     gaussian: torch.Tensor
     complement_variance: torch.Tensor
     complement_seed: torch.Tensor
+    view_settings: torch.Tensor
+    views: Views | None
+    views_choice: ViewsChoice | None
+    _predict: Callable[..., torch.Tensor]  # inputs of the network -> probabilities (n, K), without views
     _posterior_inputs: Callable[..., Any]  # inputs of the network -> argument of the posterior's predictions
 
     def __init__(
@@ -58,6 +64,8 @@ class PosteriorModule(nn.Module):  # type: ignore[misc]
         for name, values in _complement_buffers(posterior.ensemble).items():
             self.register_buffer(name, values)
         self.register_buffer("gaussian", torch.tensor(posterior.gaussian))
+        self.register_buffer("view_settings", torch.tensor([0.0, 1.0], dtype=torch.float64))  # their number, the power
+        self.view_count, self.views, self.views_choice = 0, None, None
         self.complement_draw = int(self.complement_seed.sum())  # a plain number, for `torch.export`
         self.averages_gaussian = posterior.gaussian  # a plain bool, for `torch.export`
         self.likelihood, self.map, self.classes, self.info = (
@@ -75,19 +83,75 @@ class PosteriorModule(nn.Module):  # type: ignore[misc]
         """
         return Posterior(self._ensemble(), self.likelihood, self.map, self.classes, self.averages_gaussian, self.info)
 
+    def forward(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+        """Return class probabilities (n, K), averaged over the posterior and over views of the inputs, if there are
+        any.
+        """
+        if self.view_count == 0:
+            return self._predict(*args, **kwargs)
+        return sharpened(self._averaged(self._predict, args, kwargs), float(self.view_settings[1]))
+
     def sample_proba(self, *args: Any, **kwargs: Any) -> torch.Tensor:
-        """Return the probabilities (J, n, K) that the particles predict for a batch of inputs."""
-        with torch.no_grad():
+        """Return the probabilities (J, n, K) that the particles predict for a batch of inputs, averaged over views."""
+
+        def samples(*args: Any, **kwargs: Any) -> torch.Tensor:
             inputs, noise = self._with_noise(*args, **kwargs)
-            return self.posterior.sample_proba(inputs, noise=noise)
+            found: torch.Tensor = self.posterior.sample_proba(inputs, noise=noise)
+            return found
+
+        with torch.no_grad():
+            return self._averaged(samples, args, kwargs)
 
     def predict_uncertainty(self, *args: Any, **kwargs: Any) -> Uncertainty:
         """Return total, aleatoric and epistemic uncertainty in nats and the confidence, (n,) each; `far_field` is the
-        part of the epistemic uncertainty that comes from the distance to the training data.
+        part of the epistemic uncertainty that comes from the distance to the training data. The disagreement of views
+        is epistemic.
         """
-        with torch.no_grad():
+
+        def parts(*args: Any, **kwargs: Any) -> torch.Tensor:
             inputs, noise = self._with_noise(*args, **kwargs)
-            return self.posterior.predict_uncertainty(inputs, noise=noise)
+            found = self.posterior.predict_uncertainty(inputs, noise=noise)
+            far = torch.zeros_like(found.total) if found.far_field is None else found.far_field
+            return torch.stack([found.aleatoric, found.epistemic, far, found.confidence])
+
+        with torch.no_grad():
+            aleatoric, epistemic, far, confidence = self._averaged(parts, args, kwargs)
+            if self.view_count:
+                averaged, proba = self._averaged(self._predict, args, kwargs), self(*args, **kwargs)
+                total = entropy(proba).to(aleatoric.dtype)
+                epistemic = torch.minimum((entropy(averaged) - aleatoric).clamp_min(0.0), total)
+                aleatoric, confidence = total - epistemic, proba.max(dim=-1).values
+            far = torch.minimum(far, epistemic)
+        known = far if self.far_field.active else None
+        return Uncertainty(aleatoric + epistemic, aleatoric, epistemic, confidence, known)
+
+    def _averaged(self, function: Callable[..., torch.Tensor], args: Any, kwargs: Any) -> torch.Tensor:
+        """Return the average of a function's results over a batch of inputs and its views."""
+        if self.view_count == 0:
+            return function(*args, **kwargs)
+        if self.views is None:
+            raise ValueError(
+                f"this state was fitted with {self.view_count} views of each input, and no state holds a function; set "
+                "views to Views(augment), as in enkbayes.nets.views"
+            )
+        x = dict(kwargs) if kwargs else args[0] if len(args) == 1 else args
+        total = torch.zeros(())
+        for seen in self.views(x, self.view_count):
+            total = total + call(function, seen)
+        return total / (self.view_count + 1)
+
+    def choose_views(self, augment: Augment, calibration: Iterable[tuple[Any, Any]], most: int, seed: int) -> None:
+        """Let held-out batches (inputs, labels) choose how many views of an input to average; see
+        `enkbayes.inference.views`.
+        """
+        views, found, numbers = Views(augment, seed), [], []
+        with torch.no_grad():
+            for x, y in calibration:
+                found.append(np.stack([to_numpy(call(self._predict, seen)) for seen in views(x, most)]))
+                numbers.append(y)
+        choice = choose_views(np.concatenate(found, axis=1), np.concatenate(numbers).astype(int))
+        self.view_settings.copy_(torch.tensor([choice.count, choice.power]))
+        self.view_count, self.views, self.views_choice = choice.count, views, choice
 
     def reject_threshold(
         self,
@@ -164,7 +228,9 @@ class PosteriorModule(nn.Module):  # type: ignore[misc]
         for name in (f"complement_{part}" for part in COMPLEMENT):
             stored = state_dict.setdefault(prefix + name, getattr(self, name).new_empty(0))  # older states have none
             setattr(self, name, getattr(self, name).new_empty(stored.shape))
+        state_dict.setdefault(prefix + "view_settings", self.view_settings.new_tensor([0.0, 1.0]))
         super()._load_from_state_dict(state_dict, prefix, *args)
+        self.view_count = int(self.view_settings[0])
         self.averages_gaussian = bool(self.gaussian)
         self.complement_draw = int(self.complement_seed.sum())
 

@@ -52,6 +52,30 @@ class Plane:
         points, labels = make_blobs(500, centers=4, cluster_std=1.2, center_box=(-10, 10), random_state=seed)[:2]
         return cls._split(points, labels, train=400)
 
+    @staticmethod
+    def held_out_moons(seed: int, count: int = 300) -> tuple[Vector, Vector]:
+        """Return more points of the same two half circles, and their class numbers."""
+        from sklearn.datasets import make_moons
+
+        points, labels = make_moons(count, noise=0.2, random_state=10_000 + seed)
+        return points, labels
+
+    @staticmethod
+    def held_out_blobs(seed: int, count: int = 300) -> tuple[Vector, Vector]:
+        """Return more points of the same four clusters, and their class numbers.
+
+        >>> points, labels = Plane.held_out_blobs(0)
+        >>> near = [np.linalg.norm(Plane.blobs(0).train - point, axis=1).argmin() for point in points]
+        >>> bool((Plane.blobs(0).train_labels[near] == labels).mean() > 0.8)
+        True
+        """
+        from sklearn.datasets import make_blobs
+
+        settings = {"cluster_std": 1.2, "random_state": seed}
+        centres = make_blobs(500, centers=4, center_box=(-10, 10), return_centers=True, **settings)[2]
+        points, labels = make_blobs(count, centers=centres, cluster_std=1.2, random_state=10_000 + seed)
+        return points, labels
+
     @classmethod
     def _split(cls, points: Vector, labels: Vector, train: int) -> Plane:
         return cls(points[:train], labels[:train], points[train:], labels[train:])
@@ -93,20 +117,25 @@ def train_network(
     hidden: tuple[int, ...] = (20, 20, 50),
     bias: bool = True,
     learning_rate: float = 3e-4,
+    optimiser: Callable[[Any], Any] | None = None,
 ) -> Any:
-    """Return the small network of the paper, trained. It has one logit for two classes and K logits for K > 2."""
+    """Return the small network of the paper, trained. It has one logit for two classes and K logits for K > 2.
+
+    `optimiser` makes a torch optimiser from parameters; by default it is the paper's, `sgd`, with this learning rate.
+    """
     from torch import nn
     from torch.nn import functional
 
     binary = data.classes == 2
     model = plane_network(hidden, 1 if binary else data.classes, seed, bias=bias)
-    x, optimiser = tensor(data.train), sgd(model.parameters(), learning_rate)
+    x = tensor(data.train)
+    stepper = sgd(model.parameters(), learning_rate) if optimiser is None else optimiser(model.parameters())
     loss: Any = nn.BCEWithLogitsLoss() if binary else functional.cross_entropy
     targets = tensor(data.train_labels)[:, None] if binary else tensor(data.train_labels).long()
     for step in range(steps):
-        optimiser.zero_grad()
+        stepper.zero_grad()
         loss(model(x), targets).backward()
-        optimiser.step()
+        stepper.step()
         if step % 50 == 49:
             progress((step + 1) / steps)
     return model
