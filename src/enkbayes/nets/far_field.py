@@ -80,9 +80,12 @@ class FarField(nn.Module):  # type: ignore[misc]
 
     def noise(self, outputs: dict[int, torch.Tensor]) -> torch.Tensor:
         """Return the variance (n,) for recorded outputs."""
-        extent = self.extent
-        score = extent.score([outputs[place] for place in self.places])
-        return extent.variance(score, self.strength, self.reach)
+        return self.variance(self.extent.leverage([outputs[place] for place in self.places]))
+
+    def variance(self, leverage: torch.Tensor) -> torch.Tensor:
+        """Return the variance (n,) for mean log leverages (n,)."""
+        score = (leverage - self.scale[0]) / self.scale[1]
+        return self.extent.variance(score, self.strength, self.reach)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         """Take the layers from the state; older states have none."""

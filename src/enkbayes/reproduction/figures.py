@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from enkbayes.evaluation import metrics, plots
+from enkbayes.reproduction.far_field import far_field_scores, uncertain_with_far_field
+from enkbayes.reproduction.far_field import table as far_field_table
 from enkbayes.reproduction.findings import Claim, Drawing, Findings, Setting, Table, judged
 from enkbayes.reproduction.methods import BLOBS, LAST_LAYER, MOONS, SIX, TITLES, Kind, study
 from enkbayes.reproduction.scores import Scoreboard, scoreboard
@@ -145,8 +147,10 @@ def figure3(run: Run) -> Findings:
         f"Six confidence maps, zoomed out {ZOOM:g} times; a frame marks the area of figure 2.",
         f"Confidence, zoomed out {ZOOM:g} times, seed 0.",
     )
-    tables = (board.summary("far", caption, {"far": "confidence"}), board.each_seed())
-    return Findings(far_claims(board), tables, (drawing,), settings(run))
+    with_noise = far_field_scores(MOONS, run.part(0.95, 1.0))
+    tables = (board.summary("far", caption, {"far": "confidence"}), board.each_seed(), far_field_table(with_noise))
+    claims = (*far_claims(board), uncertain_with_far_field(with_noise, 2))
+    return Findings(claims, tables, (drawing,), settings(run))
 
 
 def figure4(run: Run) -> Findings:
@@ -183,8 +187,10 @@ def figure4(run: Run) -> Findings:
     extra = Setting(
         "grid", f"{REACH:g} units around the data, 25 bins of the distance", "ours", "the paper says a large grid"
     )
-    claims = (*far_claims(board), _constant_far_away(changes), _at_zero(board))
-    return Findings(claims, (table,), (drawing,), (*settings(run), extra))
+    with_noise = far_field_scores(MOONS, run.part(0.8, 1.0))
+    uncertain = uncertain_with_far_field(with_noise, 2)
+    claims = (*far_claims(board), uncertain, _constant_far_away(changes), _at_zero(board))
+    return Findings(claims, (table, far_field_table(with_noise)), (drawing,), (*settings(run), extra))
 
 
 def figure6(run: Run) -> Findings:
@@ -203,8 +209,10 @@ def figure6(run: Run) -> Findings:
         Drawing("near", maps(BLOBS, few), alt, "Confidence near the data, seed 0."),
         Drawing("far", maps(BLOBS, few, zoom=ZOOM), alt, f"Confidence, zoomed out {ZOOM:g} times, seed 0."),
     )
-    tables = (board.summary("methods", SEEDS, columns), board.each_seed())
-    return Findings(figure6_claims(board), tables, drawings, _figure6_settings(few))
+    with_noise = far_field_scores(BLOBS, few.part(0.95, 1.0))
+    tables = (board.summary("methods", SEEDS, columns), board.each_seed(), far_field_table(with_noise))
+    claims = (*figure6_claims(board), uncertain_with_far_field(with_noise, 4))
+    return Findings(claims, tables, drawings, _figure6_settings(few))
 
 
 def _figure6_settings(run: Run) -> tuple[Setting, ...]:

@@ -41,6 +41,9 @@ BATCH = 500
 BAYES = ("Laplace", "Algorithm 2", "Equilibrium", "Homotopy", "HMC")
 """The methods that compute a posterior over the last layer."""
 
+NOISY = "Equilibrium with far-field variance"
+"""The exact-flow sampler with noise in the logits that half of the test images choose."""
+
 SHOWN = ("MLE", "Deep ensemble", "Laplace", "Algorithm 2", "Equilibrium")
 """The methods in the figure."""
 
@@ -187,12 +190,13 @@ def predictions(task: ImageTask, run: Run) -> dict[str, Predictions]:
     """Return the predictions of every method; the MLE is the first network of the deep ensemble."""
     count, epochs = run.size.image_members, run.size.epochs
     share = 0.7 / count
-    features, first = _network(task, run.part(0.02, 0.02 + share), 0)
+    features, first, model = _network(task, run.part(0.02, 0.02 + share), 0)
     problem = Problem.create(features[0], task.train.labels, PRIOR_VARIANCE)
     posteriors = {}
     for i, (name, method) in enumerate(_methods(run).items()):
         run.progress(0.02 + share + 0.26 * i / len(BAYES), name)
         posteriors[name] = _fitted(name, problem, method, features, run)
+    posteriors[NOISY] = _with_far_field(task, problem, model, features, run)
     members = [first]
     for member in range(1, count):
         begin = 0.28 + share * member
@@ -205,8 +209,8 @@ def predictions(task: ImageTask, run: Run) -> dict[str, Predictions]:
     return networks | posteriors
 
 
-def _network(task: ImageTask, run: Run, member: int) -> tuple[list[Vector], tuple[Vector, ...]]:
-    """Return features and probabilities of one network for training, test and other images."""
+def _network(task: ImageTask, run: Run, member: int) -> tuple[list[Vector], tuple[Vector, ...], Any]:
+    """Return features and probabilities of one network for training, test and other images, and the network."""
     title = f"network {member + 1} of {run.size.image_members}"
 
     def progress(epoch: int, loss: float) -> None:
@@ -215,7 +219,7 @@ def _network(task: ImageTask, run: Run, member: int) -> tuple[list[Vector], tupl
     run.progress(0.0, title)
     model = image_network(task, epochs=run.size.epochs, seed=member, progress=progress)
     both = [outputs(model, images) for images in (task.train, task.test, task.others)]
-    return [features for features, _ in both], tuple(proba for _, proba in both)
+    return [features for features, _ in both], tuple(proba for _, proba in both), model
 
 
 def _methods(run: Run) -> dict[str, Method]:
@@ -242,6 +246,43 @@ def _fitted(name: str, problem: Problem, method: Method, features: list[Vector],
     posterior, seconds, note = timed_fit(method, problem, seed=0)
     proba = tuple(np.asarray(posterior.predict_proba(f))[:, 1] for f in features)
     found = Predictions(proba, posterior.info.steps, seconds, note)
+    _write(file, key, found)
+    return found
+
+
+def _with_far_field(task: ImageTask, problem: Problem, model: Any, features: list[Vector], run: Run) -> Predictions:
+    """Return the predictions of Equilibrium with far-field variance that every other test image chose."""
+    import torch
+
+    from enkbayes.nets.far_field import Leverages, Moments
+    from enkbayes.reproduction.image_training import image_tensor
+
+    file = run.cache / "figure7-far-field.npz"
+    key = hashlib.sha256(f"{NOISY} {run.key} {fingerprint(features[0], problem.targets)}".encode()).hexdigest()
+    stored = _read(file, key)
+    if stored is not None:
+        return stored
+    posterior, seconds, note = timed_fit(Ensemble("equilibrium", Equilibrium(), run.size.image_particles), problem, 0)
+
+    def watched(images: Images, watch: Any) -> Any:
+        with torch.no_grad():
+            for batch in image_tensor(images.images).split(BATCH):
+                with watch.watching():
+                    model.features(batch)
+        return watch
+
+    half = np.arange(0, len(task.test), 2)
+    moments = watched(task.train, Moments(model))
+    chosen = watched(Images(task.test.images[half], task.test.labels[half]), Leverages(moments))
+    logits = problem.linear_logits("far-field variance").predictive_logits(features[1][half], posterior.fitted)
+    reference = torch.zeros(1, dtype=torch.float64)
+    noise, choice = chosen.choose(posterior.likelihood, logits, task.test.labels[half], slice(None), reference)
+    tempered, proba = posterior.tempered(choice.scale), []
+    for images, inputs in zip((task.train, task.test, task.others), features, strict=True):
+        leverage = torch.cat(watched(images, Leverages(moments)).found)
+        variance = np.asarray(noise.variance(leverage)) if noise.active else None
+        proba.append(np.asarray(tempered.predict_proba(inputs, noise=variance))[:, 1])
+    found = Predictions(tuple(proba), posterior.info.steps, seconds, note)
     _write(file, key, found)
     return found
 
@@ -305,7 +346,8 @@ def _claims(task: ImageTask, found: dict[str, Predictions]) -> tuple[Claim, ...]
         holds=outside["MLE"] > 0.75,
         partly=outside["MLE"] > 0.6,
     )
-    return _same_accuracy(accuracy), overconfident, _less_confident(inside, outside), _agrees_with_hmc(found)
+    less, noisy = _less_confident(inside, outside), _uncertain_with_far_field(inside, outside)
+    return _same_accuracy(accuracy), overconfident, less, noisy, _agrees_with_hmc(found)
 
 
 def _same_accuracy(accuracy: dict[str, tuple[float, float]]) -> Claim:
@@ -337,6 +379,20 @@ def _less_confident(inside: dict[str, float], outside: dict[str, float]) -> Clai
         why="The posterior is fitted to the features of the training images, which the network separates almost "
         "perfectly. With so many images it is narrow, and its mean can have a larger norm than the weights of the "
         "network, which weight decay keeps small.",
+    )
+
+
+def _uncertain_with_far_field(inside: dict[str, float], outside: dict[str, float]) -> Claim:
+    fall = outside["Equilibrium"] - outside[NOISY]
+    return judged(
+        "With far-field variance, they are uncertain there: the desirable confidence is 1/2.",
+        f"Mean confidence on images of other classes: {outside['Equilibrium']:.3f} (Equilibrium) and "
+        f"{outside[NOISY]:.3f} with far-field variance. On the test images: {inside['Equilibrium']:.3f} and "
+        f"{inside[NOISY]:.3f}.",
+        holds=outside[NOISY] < 0.75,
+        partly=fall > 0.02,
+        why="Images of other classes have much in common with those of the two classes: most scores are within "
+        "the range of the test images, where only as much noise is added as these accept.",
     )
 
 

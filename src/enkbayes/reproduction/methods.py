@@ -39,6 +39,7 @@ TITLES = {
     "homotopy": "Homotopy",
     "equilibrium": "Equilibrium",
     "mean-field": "MeanField",
+    "far-field": "Algorithm 2 with far-field variance",
 }
 """The display name of every method, by the name that decides its colour."""
 
@@ -48,8 +49,11 @@ SIX = tuple(TITLES)[:6]
 LAST_LAYER = SIX[2:]
 """Those of the six that compute a posterior over the last layer."""
 
-OURS = tuple(TITLES)[6:]
+OURS = tuple(TITLES)[6:9]
 """The exact-flow versions, which the paper does not have."""
+
+FAR_FIELD = "far-field"
+"""Algorithm 2 with noise in the logits that 300 held-out points choose, which the paper does not have either."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,12 +74,13 @@ class Kind:
 
     name: str
     data: Callable[[int], Plane]
+    held_out: Callable[[int], tuple[Vector, Vector]]
     hidden: tuple[int, ...]
     particles: int
 
 
-MOONS = Kind("moons", Plane.moons, (20, 20, 50), particles=200)
-BLOBS = Kind("blobs", Plane.blobs, (50, 50, 50), particles=300)
+MOONS = Kind("moons", Plane.moons, Plane.held_out_moons, (20, 20, 50), particles=200)
+BLOBS = Kind("blobs", Plane.blobs, Plane.held_out_blobs, (50, 50, 50), particles=300)
 
 
 class Study:
@@ -133,6 +138,8 @@ class Study:
             return self._mle()
         if name == "deep-ensemble":
             return self._deep_ensemble()
+        if name == FAR_FIELD:
+            return self._far_field()
         return self.last_layer(name, self._method(name))
 
     def _method(self, name: str) -> Method:
@@ -182,6 +189,25 @@ class Study:
             return np.asarray(ensemble.predict_proba(points.astype(np.float32)), dtype=np.float64)
 
         return Fitted("deep-ensemble", predict, method.members * method.steps, time.perf_counter() - started)
+
+    def _far_field(self) -> Fitted:
+        """Return the posterior of Algorithm 2 with far-field variance that held-out points choose."""
+        from enkbayes.nets.far_field import add_far_field
+
+        plain, (points, labels) = self.fit("trotter"), self.kind.held_out(self.seed)
+        if plain.posterior is None:
+            raise ValueError("Algorithm 2 returned no posterior")
+        started = time.perf_counter()
+        with one_thread():
+            posterior, noise, _ = add_far_field(
+                plain.posterior, self.network[:-1], tensor(self.data.train), (tensor(points), labels)
+            )
+
+        def predict(points: Vector) -> Vector:
+            variance = np.asarray(noise(tensor(points)).double())
+            return np.asarray(posterior.predict_proba(self.features(points), noise=variance))
+
+        return Fitted(FAR_FIELD, predict, plain.steps, plain.seconds + time.perf_counter() - started, "", posterior)
 
 
 def timed_fit(method: Method, problem: Problem, seed: int) -> tuple[Any, float, str]:
