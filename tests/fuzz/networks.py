@@ -295,7 +295,7 @@ def features_of(kind, model):
         "method": getattr(model, "encode", part.forward),
         "text": "x",
         "wrong shape": lambda x: x[:, 0],
-        "lambda": part,
+        "lambda": lambda x: part(x) + 0,
         "tuple": lambda x: (x, x),
     }[kind]
 

@@ -47,6 +47,31 @@ FOUND = {
     "rows of different lengths": ("core", {"seed": 0, "X": "ragged"}, "refused"),
     "a stream with a number of classes": ("core", {"seed": 0, "source": "stream", "classes": "number"}, "refused"),
     "a truth value as a step": ("core", {"seed": 0, "sampler": "Equilibrium tau True"}, "refused"),
+    "held-out inputs that are text": (
+        "networks",
+        {"seed": 0, "held_out": "one batch", "held_out x": "text"},
+        "refused",
+    ),
+    "no position for the logits": ("networks", {"seed": 0, "output": "9"}, "refused"),
+    "a head with a sampler's class": ("networks", {"seed": 0, "sampler": "class"}, "refused"),
+    "inputs in an array": ("networks", {"seed": 0, "x": "numpy"}, "refused"),
+    "inputs in a list": ("networks", {"seed": 0, "x": "list"}, "refused"),
+    "inputs in double precision": ("networks", {"seed": 0, "x": "double"}, "refused"),
+    "features by a function": ("networks", {"seed": 0, "features": "lambda"}, "refused"),
+    "features that are text": ("networks", {"seed": 0, "features": "text"}, "refused"),
+    "rows that are NaN": ("networks", {"seed": 0, "rows of": "nan"}, "refused"),
+    "a precision in a list": ("networks", {"seed": 0, "prior_precision": "[1.0]"}, "refused"),
+    "a network with a precision of 1e300": (
+        "networks",
+        {"seed": 0, "kind": "network", "prior_precision": "1e+300"},
+        "refused",
+    ),
+    "half a particle": ("networks", {"seed": 0, "kind": "network", "particles": "2.5"}, "refused"),
+    "a scripted model": ("networks", {"seed": 0, "model": "scripted"}, "refused"),
+    "a lazy model": ("networks", {"seed": 0, "model": "lazy"}, "refused"),
+    "weight normalisation": ("networks", {"seed": 0, "model": "weight norm"}, "valid"),
+    "no loader": ("networks", {"seed": 0, "loader": "none"}, "refused"),
+    "a seed in quotes": ("networks", {"seed": 0, "kind": "network", "run seed": "x"}, "refused"),
 }
 
 

@@ -362,3 +362,14 @@ def test_only_the_preprocessing_is_blamed_for_the_preprocessing(saved, path, mon
     monkeypatch.setattr("enkbayes.storage.container.to_bytes", broken)
     with pytest.raises(ValueError, match="the tensors are at fault"):
         saved.save(path, preprocessing={"scale": 1.0})
+
+
+def test_what_is_no_file_is_refused_at_once(saved, path, tmp_path):
+    os.mkfifo(tmp_path / "pipe.safetensors")
+    for other, words in (
+        (tmp_path, "is a folder"),
+        (tmp_path / "pipe.safetensors", "is a pipe"),
+        ("/dev/null", "pipe"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            eb.load(other)

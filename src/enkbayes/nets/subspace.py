@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.sparse.linalg import LinearOperator, eigsh
+from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
 from torch import nn
 from torch.func import functional_call, jvp, vjp, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -211,7 +211,13 @@ def leading_eigenvectors(
     else:
         operator = LinearOperator((dim, dim), matvec=image, dtype=np.float64)
         start = np.random.default_rng(seed).standard_normal(dim)
-        values, vectors = eigsh(operator, k=rank, which="LA", v0=start, tol=1e-3)
+        try:
+            values, vectors = eigsh(operator, k=rank, which="LA", v0=start, tol=1e-3)
+        except ArpackError as error:
+            raise ValueError(
+                f"the directions that the data inform cannot be found ({error}); expected a moderate prior_precision, "
+                "and logits that depend on the chosen layers"
+            ) from error
     order = np.argsort(values)[::-1].copy()
     return _as(vectors[:, order], reference), _as(np.maximum(values[order], 0.0), reference)
 
