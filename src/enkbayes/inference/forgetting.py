@@ -123,8 +123,8 @@ class _Line:
     @cached_property
     def parts(self) -> tuple[_Line, ...]:
         """The lines of the components of a mixture."""
-        assert isinstance(self.posterior, MixturePosterior)
-        return tuple(_Line(component, self.prior) for component in self.posterior.components)
+        components = self.posterior.components  # type: ignore[union-attr]
+        return tuple(_Line(component, self.prior) for component in components)
 
     @cached_property
     def spectrum(self) -> tuple[Array, Array, Array]:
