@@ -80,3 +80,29 @@ def test_gradients_reach_the_inputs_and_no_parameter():
     assert torch.isfinite(probe.grad).all()
     assert probe.grad.abs().max() > 0
     assert not any(p.requires_grad for p in head.parameters())
+
+
+def test_particles_are_kept_until_the_buffers_change():
+    torch.manual_seed(0)
+    x, y = torch.randn(60, 4), torch.arange(60) % 3
+    head = BayesianHead.fit(nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3)), [(x, y)], progress=False)
+    before = head.sample_proba(x)
+    assert head.posterior.ensemble is head.posterior.ensemble
+    kept = copy.deepcopy(head)
+    with torch.no_grad():
+        head.mean += 1.0
+        head.basis *= 2.0
+    assert not torch.allclose(head.sample_proba(x), before)
+    torch.testing.assert_close(kept.sample_proba(x), before)
+    assert kept.double().sample_proba(x.double()).dtype == torch.float64
+
+
+@pytest.mark.parametrize("rows", [1, 8, 9])
+def test_few_rows_are_predicted_like_many(rows):
+    torch.manual_seed(0)
+    x, y = torch.randn(60, 4), torch.arange(60) % 3
+    head = BayesianHead.fit(nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3)), [(x, y)], progress=False)
+    torch.testing.assert_close(head.sample_proba(x[:rows]), head.sample_proba(x)[:, :rows])
+    torch.testing.assert_close(
+        head.predict_uncertainty(x[:rows]).epistemic, head.predict_uncertainty(x).epistemic[:rows], atol=1e-6, rtol=1e-4
+    )

@@ -132,11 +132,29 @@ class LinearLogits:
 
     def particle_logits(self, features: Array, theta: Array) -> Array:
         """Return the logits of every particle theta (J, P): (n, J), or (n, J, K)."""
+        if self.outputs is not None and self._few(features):
+            return self._logits_of_few(features, theta)
         logits = self.project(features, theta.mT)
         return logits if self.outputs is None else logits.mT
 
+    def _few(self, features: Array, most: int = 8) -> bool:
+        """Tell whether the rows are so few that rearranging the columns costs more than their products. The symbolic
+        number of rows of an exported program counts as many.
+        """
+        n = features.shape[0]
+        return isinstance(n, int) and n <= most and not scipy.sparse.issparse(features)
+
+    def _logits_of_few(self, features: Array, theta: Array) -> Array:
+        """Return `particle_logits` (n, J, K) by one product for each particle, which leaves theta as it lies."""
+        xp = namespace(theta)
+        weights = xp.reshape(theta, (theta.shape[0], -1, self.outputs))
+        logits = xp.matmul(features, weights[:, : self.features, :])
+        return xp.moveaxis(logits + weights[:, self.features :, :] if self.intercept else logits, 0, 1)
+
     def gaussian_logits(self, features: Array, ensemble: AffineEnsemble | LowRankGaussian) -> tuple[Array, Array]:
         """Return the mean logits (n,) or (n, K) and the logits V (n, r) or (n, K, r) of the basis."""
+        if self._few(features):
+            return self.project(features, ensemble.mean[:, None])[..., 0], self.project(features, ensemble.basis)
         columns = namespace(ensemble.mean).concat([ensemble.mean[:, None], ensemble.basis], axis=1)
         logits = self.project(features, columns)
         return logits[..., 0], logits[..., 1:]

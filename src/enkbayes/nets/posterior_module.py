@@ -24,6 +24,7 @@ from enkbayes.nets.views import Augment, Views
 
 BUFFERS = ("mean", "basis", "points")
 COMPLEMENT = ("left", "right", "variance", "tightening", "seed")
+KEPT = 2**24  # numbers of particles that a module keeps between calls; more are formed anew
 UNKNOWN = Info(
     "unknown", 0, converged=False, residual=math.nan, message="not fitted here", blend=0.0, time=0.0, seconds=0.0
 )
@@ -67,6 +68,7 @@ class PosteriorModule(nn.Module):  # type: ignore[misc]
         self.register_buffer("view_settings", torch.tensor([0.0, 1.0], dtype=torch.float64))  # their number, the power
         self.view_count, self.views, self.views_choice = 0, None, None
         self.complement_draw = int(self.complement_seed.sum())  # a plain number, for `torch.export`
+        self._kept: tuple[list[tuple[torch.Tensor, int | None]], AffineEnsemble | None] = ([], None)
         self.averages_gaussian = posterior.gaussian  # a plain bool, for `torch.export`
         self.likelihood, self.map, self.classes, self.info = (
             posterior.likelihood,
@@ -209,6 +211,25 @@ class PosteriorModule(nn.Module):  # type: ignore[misc]
         return self
 
     def _ensemble(self) -> AffineEnsemble:
+        """Return the ensemble of the buffers; the same one, with the particles it has formed, while they stay as they
+        are.
+        """
+        if torch.compiler.is_compiling() or self.points.shape[0] * self.mean.shape[0] > KEPT:
+            return self._formed()
+        buffers = [getattr(self, name) for name in (*BUFFERS, *(f"complement_{name}" for name in COMPLEMENT))]
+        now = [(buffer, None if buffer.is_inference() else buffer._version) for buffer in buffers]  # noqa: SLF001
+        before, ensemble = self._kept
+        same = len(before) == len(now) and all(a is b and v == w for (a, v), (b, w) in zip(before, now, strict=True))
+        if not same or ensemble is None:
+            ensemble = self._formed()
+            self._kept = (now, ensemble)
+        return ensemble
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave what can be formed again out of copies and pickles."""
+        return self.__dict__ | {"_kept": ([], None)}
+
+    def _formed(self) -> AffineEnsemble:
         """Return the ensemble of the buffers, in single precision at least."""
         dtype = torch.promote_types(self.mean.dtype, torch.float32)
         mean, basis, points = (getattr(self, name).to(dtype) for name in BUFFERS)
