@@ -5,7 +5,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --co
 SOURCES := pyproject.toml constraints.txt
 APT := $(if $(filter-out 0,$(shell id -u)),sudo -n) env DEBIAN_FRONTEND=noninteractive apt-get -qq
 
-.PHONY: demo test docs test-browser fuzz fuzz-files faults test-oldest bench bench-speed bench-usefulness bench-defaults bench-acquisition dist clean
+.PHONY: demo test docs test-ecosystem test-browser fuzz fuzz-files faults test-oldest bench bench-speed bench-usefulness bench-defaults bench-acquisition dist clean
 
 demo: .venv/.demo
 	$(BIN)/enkbayes demo --out demo
@@ -27,6 +27,9 @@ fuzz: .venv/.test  # random hostile cases, about an hour; an interrupted campaig
 
 test-browser: .venv/.test .venv/.browser  # checks the report that `make test` wrote in a browser
 	$(BIN)/python -m pytest --quiet tests/browser
+
+test-ecosystem: .venv-ecosystem/.ready  # workflows with other libraries, in an environment of their own
+	OMP_NUM_THREADS=2 .venv-ecosystem/bin/python -m pytest --quiet tests/ecosystem
 
 bench: .venv/.test .venv-peers/.ready  # all benchmarks except usefulness and defaults; one to two hours on an idle machine
 	$(BIN)/python benchmarks/speed.py
@@ -79,7 +82,7 @@ fuzz-files: .venv/.test  # reads 20,000 damaged files; stores every batch, so an
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 nice -n 19 $(BIN)/python benchmarks/fuzz_files.py
 
 clean:
-	rm -rf .venv .venv-peers .venv-oldest demo dist docs/_build docs/api/generated docs/develop build .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-* demo dist docs/_build docs/api/generated build .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv
@@ -104,6 +107,14 @@ clean:
 .venv/.benchmarks: $(SOURCES) | .venv/.test
 	@echo "Installing what reads the data sets of the benchmarks ..."
 	$(INSTALL) --editable '.[benchmarks]'
+	@touch $@
+
+.venv-ecosystem/.ready: $(SOURCES)
+	@echo "Installing the libraries of the ecosystem tests into .venv-ecosystem (only once, takes a few minutes) ..."
+	$(PYTHON) -m venv .venv-ecosystem
+	.venv-ecosystem/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
+	.venv-ecosystem/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
+	  --editable . pytest onnx onnxruntime onnxscript
 	@touch $@
 
 .venv-peers/.ready: constraints.txt  # other libraries, in an environment separate from the package's own

@@ -16,7 +16,7 @@ import numpy as np
 from enkbayes.core.gaussian import standard_points
 from enkbayes.core.likelihoods import Likelihood
 from enkbayes.core.quadrature import cholesky, quasi_random_points
-from enkbayes.engine.arrays import Array, like, namespace
+from enkbayes.engine.arrays import Array, identity, like, namespace
 
 
 def takes_noise(likelihood: Likelihood) -> bool:
@@ -44,7 +44,7 @@ def noisy_predictive(likelihood: Likelihood, mean_logits: Array, V: Array, noise
     if likelihood.outputs is None:
         return likelihood.predictive(mean_logits, xp.concat([V, xp.sqrt(noise)[:, None]], axis=-1))
     K = V.shape[1]
-    eye = xp.eye(K, dtype=V.dtype, device=V.device)
+    eye = identity(K, V)
     root = cholesky(xp.matmul(V, V.mT) + noise[:, None, None] * eye)
     points = like(cyclic_points(K), V)
     return xp.mean(likelihood.mean(mean_logits[:, None, :] + xp.matmul(points, root.mT)), axis=1)

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from enkbayes.engine.arrays import Array, epsilon, like, namespace, row_slices
+from enkbayes.engine.arrays import Array, epsilon, identity, like, namespace, row_slices
 
 AT_ONCE = 2**24  # numbers of particles that are drawn together
 
@@ -167,7 +167,7 @@ class Complement:
             return xp.sqrt(xp.maximum(rest, xp.zeros_like(rest)))[:, None]
         K, rank = V.shape[1:]
         if rank < K // 2:
-            eye = xp.eye(K, dtype=V.dtype, device=V.device)
+            eye = identity(K, V)
             seen = xp.matmul(self.frame.right.mT, inside)
             return xp.matmul(narrowed(s, seen, xp.ones_like(self.tightening), eye[None, :, :]), self.frame.right.mT).mT
         rest = xp.matmul(self.frame.right * s[:, None, :], self.frame.right.mT) - xp.matmul(inside, inside.mT)
@@ -279,12 +279,12 @@ def narrowed(s: Array, E: Array, shrink: Array, xi: Array) -> Array:
         return xi * xp.sqrt(s)[:, None, :]
     round_off = 8 * K * epsilon(E)
     if rank >= K:
-        eye = xp.eye(K, dtype=E.dtype, device=E.device)
+        eye = identity(K, E)
         cov = ((1 + round_off) * s + xp.finfo(s.dtype).smallest_normal ** 0.5)[:, :, None] * eye
         return xp.matmul(xi, xp.linalg.cholesky(cov - xp.matmul(E * shrink, E.mT)).mT)
     root = xp.sqrt(xp.maximum(s, xp.full_like(s, xp.finfo(s.dtype).smallest_normal)))
     F = E * xp.sqrt(shrink) / root[:, :, None]
-    eye = xp.eye(rank, dtype=E.dtype, device=E.device)
+    eye = identity(rank, E)
     A = eye + xp.linalg.cholesky((1 + round_off) * eye - xp.matmul(F.mT, F))
     inner = xp.linalg.solve(A, xp.matmul(F.mT, xi.mT))
     return (xi - xp.matmul(F, inner).mT) * root[:, None, :]

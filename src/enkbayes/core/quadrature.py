@@ -32,6 +32,7 @@ from enkbayes.engine.arrays import (
     Array,
     all_finite,
     epsilon,
+    identity,
     is_traced,
     like,
     namespace,
@@ -269,7 +270,7 @@ def cholesky(cov: Array) -> Array:
     """Return Cholesky factors of covariances (n, K, K), with a ridge at the level of round-off."""
     xp = namespace(cov)
     K = cov.shape[-1]
-    eye = xp.eye(K, dtype=cov.dtype, device=cov.device)
+    eye = identity(K, cov)
     ridge = 4 * K * epsilon(cov) * xp.sum(cov * eye, axis=(1, 2)) + xp.finfo(cov.dtype).smallest_normal ** 0.5
     try:
         return xp.linalg.cholesky(cov + ridge[:, None, None] * eye)

@@ -53,6 +53,18 @@ def like(x: Any, reference: Array, *, dtype: Any = None) -> Array:
     return xp.asarray(number_or_array, dtype=dtype or reference.dtype, device=compat.device(reference), copy=True)
 
 
+def identity(size: int, reference: Array) -> Array:
+    """Return the identity (size, size) in the library, dtype and device of `reference`, by a comparison: programs that
+    are exported may not write into views, as the `eye` of some libraries does.
+
+    >>> identity(2, np.zeros(0)).tolist()
+    [[1.0, 0.0], [0.0, 1.0]]
+    """
+    xp = namespace(reference)
+    index = xp.arange(size, device=compat.device(reference))
+    return xp.astype(index[:, None] == index[None, :], reference.dtype)
+
+
 def alike(x: Array, reference: Array) -> bool:
     """Tell whether two arrays agree in library, dtype and device.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -24,7 +25,7 @@ from enkbayes.nets.views import Augment, Views
 
 BUFFERS = ("mean", "basis", "points")
 COMPLEMENT = ("left", "right", "variance", "tightening", "seed")
-KEPT = 2**24  # numbers of particles that a module keeps between calls; more are formed anew
+KEPT = 2**24  # numbers of particles that a module keeps between calls; more are formed in every call
 UNKNOWN = Info(
     "unknown", 0, converged=False, residual=math.nan, message="not fitted here", blend=0.0, time=0.0, seconds=0.0
 )
@@ -203,6 +204,14 @@ class PosteriorModule(nn.Module):  # type: ignore[misc]
     def _recorded_inputs(self, *args: Any, **kwargs: Any) -> Any:
         """Return the argument of the posterior's predictions, and run the body on the way."""
         return self._posterior_inputs(*args, **kwargs)
+
+    def to_onnx(self, path: str | Path, x: torch.Tensor) -> None:
+        """Write the module as an ONNX file that maps inputs `x` (n, ...) to `proba` (n, K) for any n; only the shape
+        and the dtype of x matter. Needs onnx and onnxscript; onnxruntime runs the file.
+        """
+        from enkbayes.nets.onnx import to_onnx
+
+        to_onnx(self, x, path)
 
     def train(self, mode: bool = True) -> Self:
         """Set the flag of this module; the body stays in eval mode, because nothing in it is trained."""

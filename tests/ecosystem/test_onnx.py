@@ -1,0 +1,35 @@
+"""Fitted modules as ONNX files: onnxruntime computes what torch computes, for any number of rows."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from enkbayes.nets import BayesianHead, BayesianNetwork
+
+onnxruntime = pytest.importorskip("onnxruntime")
+pytest.importorskip("onnxscript")
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("far_field", [True, False])
+@pytest.mark.parametrize(("kind", "outputs"), [(BayesianHead, 1), (BayesianHead, 4), (BayesianNetwork, 3)])
+def test_onnxruntime_agrees_with_torch(kind, outputs, far_field, tmp_path):
+    torch.manual_seed(0)
+    x = torch.randn(300, 8)
+    y = (x @ torch.randn(8, max(outputs, 2))).argmax(1)
+    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, outputs))
+    train, held_out = [(x[:200], y[:200])], [(x[200:], y[200:])]
+    fitted = kind.fit(model, train, calibration=held_out, far_field=far_field, progress=False)
+    fitted.to_onnx(tmp_path / "model.onnx", x[:2])
+    session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"))
+    for rows in (1, 17, 300):
+        (proba,) = session.run(["proba"], {"x": x[:rows].numpy()})
+        np.testing.assert_allclose(proba, fitted(x[:rows]).detach().numpy(), atol=1e-5)
+
+
+def test_an_example_without_rows_is_refused(tmp_path):
+    model = nn.Sequential(nn.Linear(2, 3))
+    head = BayesianHead.empty(nn.Sequential(nn.Linear(2, 4), nn.ReLU(), *model, nn.Linear(3, 3)))
+    with pytest.raises(ValueError, match=r"x is \(1, 2\); expected a tensor"):
+        head.to_onnx(tmp_path / "model.onnx", torch.zeros(1, 2))
