@@ -243,17 +243,22 @@ def averaged_over_points(
     A row has 256 quasi-random points, and four times as many for every width in `wide` that the largest standard
     deviation of its logits, up to a common shift, exceeds: 256 points are off by .001 at a standard deviation of 1 and
     by .02 at 3. The number follows from the row alone, so it has the same average in every chunk. At most `at_once`
-    logits are held at a time. A program that is being recorded has 256 points for all rows.
+    logits are held at a time. A program that is being recorded takes every number of points and selects for each row.
 
     >>> x = averaged_over_points(lambda z: z * z, np.zeros((2, 2)), np.asarray([[[1.0], [0.0]], [[4.0], [0.0]]]))
     >>> x.round(9).tolist()
     [[1.0, 0.0], [16.0, 0.0]]
     """
     xp = namespace(V)
-    if is_traced(V):
-        return xp.mean(function(GaussianPoints.of(V).logits(mean_logits)), axis=1)
     centred = V - xp.mean(V, axis=1, keepdims=True)
-    sd = to_numpy(xp.max(xp.sum(centred * centred, axis=-1), axis=1)) ** 0.5
+    variance = xp.max(xp.sum(centred * centred, axis=-1), axis=1)
+    if is_traced(V):
+        average = xp.mean(function(GaussianPoints.of(V).logits(mean_logits)), axis=1)
+        for level, width in enumerate(wide, start=1):
+            finer = xp.mean(function(GaussianPoints.of(V, level).logits(mean_logits)), axis=1)
+            average = xp.where((variance > width**2)[:, None], finer, average)
+        return average
+    sd = to_numpy(variance) ** 0.5
     levels = np.searchsorted(np.asarray(wide), sd)
     groups, parts = [np.flatnonzero(levels == level) for level in np.unique(levels)] or [np.arange(0)], []
     for group in groups:
