@@ -46,6 +46,7 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "faults.json"
 SAMPLERS = ("equilibrium", "homotopy", "mean-field", "trotter")  # deterministic: they resume bit by bit
 NOBODY = 65534
+WRITER = checkpoint.CheckpointWriter
 KILL, TERM, INTERRUPT = signal.SIGKILL, signal.SIGTERM, signal.SIGINT
 CODES = {KILL: (-9,), TERM: (0, 143), INTERRUPT: (0, 130)}
 
@@ -89,7 +90,7 @@ def command(*words: Any) -> None:
 
 def fit(sampler: str) -> Action:
     def run(folder: Path) -> None:
-        often = functools.partial(checkpoint.CheckpointWriter, every=0.0, share=1e9)
+        often = functools.partial(WRITER, every=0.0, share=1e9)
         checkpoint.CheckpointWriter = often  # type: ignore[assignment,misc]
         words = ("--out", folder / "m.safetensors", "--checkpoint", folder / "run.safetensors", "--quiet")
         words += ("--prior-precision", "1.0", "--particles", 60, "--sampler", sampler)
@@ -213,6 +214,7 @@ def start(job: Callable[[], None], log: Path) -> int:
         sys.stderr.flush()
         os.write(2, f"Traceback: {type(error).__name__}: {error}\n".encode())
         code = 1
+    sys.stderr.flush()
     os._exit(code)
 
 
@@ -328,15 +330,15 @@ def lost(name: str, folder: Path) -> None:
 
     def run() -> None:
         nobody(folder)
-        taken = checkpoint.CheckpointWriter.__call__
+        taken = WRITER.__call__
 
         def call(self: Any, state: Any) -> None:
             taken(self, state)
-            if state.steps == 2:
+            if state.steps >= 2:
                 inside.chmod(0o555)
 
-        checkpoint.CheckpointWriter.__call__ = call  # type: ignore[method-assign]
-        often = functools.partial(checkpoint.CheckpointWriter, every=0.0, share=1e9)
+        WRITER.__call__ = call  # type: ignore[method-assign]
+        often = functools.partial(WRITER, every=0.0, share=1e9)
         checkpoint.CheckpointWriter = often  # type: ignore[assignment,misc]
         inside.chmod(0o777)
         words = ("--out", folder / "m.safetensors", "--checkpoint", inside / "run.safetensors", "--sampler", sampler)
