@@ -44,6 +44,8 @@ bench: .venv/.test .venv-peers/.ready  # all benchmarks except usefulness and de
 	$(BIN)/python benchmarks/informed.py
 	$(BIN)/python benchmarks/doc_tables.py
 	$(BIN)/python benchmarks/empirical_bayes.py
+	$(BIN)/python benchmarks/prior_search.py
+	$(BIN)/python benchmarks/sbc.py
 	$(BIN)/python benchmarks/compare_real.py
 
 bench-speed: .venv/.test .venv-peers/.ready  # the ratios of docs/speed.md only; half an hour

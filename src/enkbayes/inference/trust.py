@@ -66,7 +66,7 @@ CONVERGED = 0.1  # largest residual of a run that counts as converged, in poster
 CLOSE, FAR = 0.2, 0.5  # shift from which the Gaussian is usable only, and not to be trusted
 HEAVY = 0.7  # k-hat above which averages of weights are not reliable (Vehtari and others)
 EVEN = 0.5  # effective share above which k-hat is ignored, because it is a fit to noise
-NORM = 0.03  # error of the mean square of the weights from which the Gaussian is usable only
+NORM = 0.02  # error of the mean square of the weights from which the Gaussian is usable only
 BENT = 0.3  # nonlinearity above which derivative-free slopes are suspect
 SLOW, MOVING = 0.1, 0.3  # drift from which polished particles are usable only, and not to be trusted
 DRAWS = (4_000, 40_000)  # fewest and most draws
@@ -312,7 +312,7 @@ def judge(figures: Trust, words: Words = PYTHON) -> tuple[str, str, str]:
     directions than the likelihood depends on, because the weights cannot move in the others; a Gaussian as wrong as one
     whose mean is off by half a standard deviation, and one with a parameter whose mean is. Usable are the same from .2
     on, a smaller shift that heavy-tailed weights turn into a lower bound, and a mean square of the weights that is off
-    by more than .03 of its standard deviation, which averages over many data sets can see. Polished particles that have
+    by more than .02 of its standard deviation, which averages over many data sets can see. Polished particles that have
     stopped climbing are good, whatever the Gaussian was.
     """
     found = [*_of_the_run(figures, words), *_of_the_weights(figures, words), *_of_the_span(figures, words)]

@@ -1,0 +1,236 @@
+"""Simulation-based calibration of every sampler (Talts and others 2018), and the page that shows it.
+
+    python benchmarks/sbc.py [CELL ...] [--replications 100]
+    python benchmarks/sbc.py --page
+
+A replication draws weights from the prior, features, and labels from the model with these weights, and fits the
+posterior to them. Over replications the true weights are draws of the fitted posteriors if those are exact. So
+
+- the rank of a true value among 100 posterior draws is uniform: for one weight, for the square of the norm of all, and
+  for the log likelihood of the data;
+- the average over data of E|theta|^2 is that of the prior;
+- the predicted probability of a new label, drawn from the model, is calibrated: its randomised probability integral
+  transform is uniform.
+
+Ranks are those among the particles and among independent draws (`posterior.sample`), before and after 20 sweeps of
+`polish`. Results are written to benchmarks/results/sbc.json and docs/calibration_of_samplers.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import warnings
+from pathlib import Path
+
+import numpy as np
+from scipy.stats import chi2, norm
+
+import enkbayes as eb
+
+ROOT = Path(__file__).parent
+RESULTS = ROOT / "results" / "sbc.json"
+PAGE = ROOT.parent / "docs" / "calibration_of_samplers.md"
+SAMPLERS = {
+    "equilibrium": eb.Equilibrium(),
+    "mean-field": eb.MeanField(),
+    "homotopy": eb.Homotopy(),
+    "tamed-homotopy": eb.TamedHomotopy(ds=0.02),
+    "trotter": eb.TrotterSampler(ds=0.2, max_steps=200),
+    "stochastic": eb.StochasticSampler(ds=0.1, max_steps=150),
+}
+CELLS = {  # rows, features, classes, prior variance
+    "N20 D2 K2 v1": (20, 2, 2, 1.0),
+    "N20 D10 K2 v1": (20, 10, 2, 1.0),
+    "N20 D2 K2 v10": (20, 2, 2, 10.0),
+    "N100 D10 K2 v1": (100, 10, 2, 1.0),
+    "N50 D3 K3 v1": (50, 3, 3, 1.0),
+}
+SWEEPS, DRAWS, BINS = 20, 100, 10
+STATISTICS = ("weight", "norm", "log likelihood", "prediction")
+
+
+def simulated(cell, rng):
+    """Return a problem whose weights were drawn from the prior, the weights, and a new row with its label."""
+    N, D, K, variance = cell
+    P = D if K == 2 else D * K
+    theta, features = rng.standard_normal(P) * np.sqrt(variance), rng.standard_normal((N + 1, D))
+    if K == 2:
+        labels = (rng.random(N + 1) < 1 / (1 + np.exp(-features @ theta))).astype(int)
+    else:
+        labels = np.argmax(features @ theta.reshape(D, K) + rng.gumbel(size=(N + 1, K)), axis=1)
+    problem = eb.Problem.create(features[:N], labels[:N], eb.Gaussian.isotropic(P, variance), classes=range(K))
+    return problem, theta, features[N:], int(labels[N])
+
+
+def values(problem, theta):
+    """Return the statistics (J, 3) whose ranks are taken, for weights theta (J, P)."""
+    return np.stack([theta[:, 0], np.sum(theta**2, axis=1), -problem.loss(theta)], axis=1)
+
+
+def ranks(problem, true, draws):
+    """Return the ranks of the three statistics of the true weights among draws (J, P)."""
+    return np.sum(values(problem, draws) < values(problem, true[None, :]), axis=0)
+
+
+def transform(proba, label, rng):
+    """Return the randomised probability integral transform of a label under its probabilities (K,)."""
+    below = float(np.sum(proba[:label]))
+    return below + rng.random() * float(proba[label])
+
+
+def replication(cell, sampler, seed, *, sweeps=SWEEPS, draws=DRAWS):
+    """Return for each kind of draws the ranks, the transform of a new label and E|theta|^2; and the verdict."""
+    rng = np.random.default_rng((seed, 11))
+    problem, true, row, label = simulated(cell, rng)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        posterior = eb.run(problem, sampler, particles=draws, seed=seed)
+        polished = eb.polish(problem, posterior, sweeps, seed=seed) if sweeps else None
+    kinds = {
+        "particles": (posterior, posterior.theta),
+        "independent": (posterior, posterior.sample(draws, seed=seed)),
+    } | ({} if polished is None else {"polished": (polished, polished.theta)})
+    found = {}
+    for kind, (source, theta) in kinds.items():
+        proba = source.mean_proba(row)[0] if kind == "polished" else source.predict_proba(row)[0]
+        found[kind] = [
+            *map(int, ranks(problem, true, theta)),
+            transform(proba, label, rng),
+            float(np.mean(np.sum(theta**2, axis=1))),
+        ]
+    return found, eb.assess(problem, posterior, draws=4000).verdict
+
+
+def summary(rows, cell, *, draws=DRAWS, bins=BINS):
+    """Return histograms, p-values, the share of the middle rank and the ratio of E|theta|^2 to that of the prior."""
+    rng = np.random.default_rng(0)
+    table = np.asarray(rows, dtype=float)
+    out = {}
+    for i, name in enumerate(STATISTICS):
+        u = table[:, i] if name == "prediction" else (table[:, i] + rng.random(len(table))) / (draws + 1)
+        counts = np.histogram(u, bins, (0, 1))[0]
+        statistic = float(np.sum((counts - len(u) / bins) ** 2) / (len(u) / bins))
+        tilt = float(np.mean(norm.ppf(np.clip(u, 1e-3, 1 - 1e-3))) * np.sqrt(len(u)))
+        out[name] = {
+            "counts": counts.tolist(),
+            "p": float(chi2.sf(statistic, bins - 1)),
+            "tilt": tilt,  # a standard normal score: above 0 the truth is larger than the draws
+        }
+    _, D, K, variance = cell
+    squares, prior = table[:, len(STATISTICS)], variance * (D if K == 2 else D * K)
+    out["middle"] = float(np.mean(table[:, 0] == draws // 2) * (draws + 1))
+    out["squares"] = [float(squares.mean() / prior), float(squares.std() / prior / np.sqrt(len(squares)))]
+    return out
+
+
+def study(cell, sampler, replications, **options):
+    """Return the summary of every kind of draws, and how often each verdict was given."""
+    found = [replication(cell, sampler, seed, **options) for seed in range(replications)]
+    kinds = {kind: summary([row[kind] for row, _ in found], cell) for kind in found[0][0]}
+    verdicts = [verdict for _, verdict in found]
+    return kinds | {"verdicts": {name: verdicts.count(name) for name in sorted(set(verdicts))}}
+
+
+def bars(counts):
+    """Return a histogram in one line of text; a full block is twice the expected number.
+
+    >>> bars([0, 5, 10, 20])
+    '▁▃▅█'
+    """
+    expected = sum(counts) / len(counts)
+    return "".join("▁▂▃▄▅▆▇█"[min(int(4 * count / max(expected, 1e-9)), 7)] for count in counts)
+
+
+def page(results):
+    """Return the page in Markdown."""
+    lines = [
+        "# Calibration of samplers",
+        "",
+        "`benchmarks/sbc.py` made this page. It is simulation-based calibration: weights drawn from the prior, labels",
+        f"from the model, a fit, and the rank of the true value among {DRAWS} draws of the posterior. Over",
+        f"{results['replications']} replications a rank is uniform if the posteriors are exact. The columns show:",
+        "",
+        f"- histograms of the ranks, {BINS} bins, with the p-value of a chi-square test of uniformity: of one weight,",
+        "  of the square of the norm of all weights, and of the log likelihood of the data; the same for the",
+        "  randomised probability integral transform of a new label;",
+        "- the average of E|theta|^2 over the data, divided by that of the prior, which is 1 for exact posteriors,",
+        "  with one standard error;",
+        "- how often the rank of one weight is 50, divided by how often it should be.",
+        "",
+        "`particles` are those of the run, `independent` are draws of its Gaussian (`posterior.sample`; `stochastic`",
+        f"has none, so they are its particles), and `polished` are particles after {SWEEPS} sweeps. With so many tests",
+        "one in twenty has p below .05 by chance. All samplers see the same data. Verdicts are those of `assess` with",
+        "4,000 draws, which see less than the 40,000 of the default.",
+        "",
+    ]
+    for cell, samplers in results["cells"].items():
+        N, D, K, variance = CELLS[cell]
+        lines += [
+            f"## {N} rows, {D} features, {K} classes, prior variance {variance:g}",
+            "",
+            "| sampler | draws | one weight | norm | log likelihood | new label | E\\|theta\\|^2 | rank 50 |",
+            "|---|---|---|---|---|---|---|---|",
+        ]
+        for sampler, kinds in samplers.items():
+            for kind, found in kinds.items():
+                if kind == "verdicts":
+                    continue
+                shown = [f"`{bars(found[name]['counts'])}` {found[name]['p']:.2g}" for name in STATISTICS]
+                mean, error = found["squares"]
+                cells = [sampler, kind, *shown, f"{mean:.3f} ± {error:.3f}", f"{found['middle']:.1f}"]
+                lines.append(f"| {' | '.join(cells)} |")
+        lines.append("")
+        for sampler, kinds in samplers.items():
+            said = ", ".join(f"{name} {count}" for name, count in kinds["verdicts"].items())
+            lines.append(f"- Verdicts on `{sampler}`: {said}.")
+        lines.append("")
+    lines += conclusions(results)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def conclusions(results):
+    """Return what the tables say, in numbers."""
+    lines = [
+        "## How many tests fail",
+        "",
+        "| sampler | draws | tests | p below .05 | p below .001 | rank 50 |",
+        "|---|---|---|---|---|---|",
+    ]
+    for sampler in SAMPLERS:
+        for kind in ("particles", "independent", "polished"):
+            found = [
+                kinds[sampler][kind][name]["p"]
+                for kinds in results["cells"].values()
+                if kind in kinds.get(sampler, {})
+                for name in STATISTICS
+            ]
+            if found:
+                low, lower = (sum(p < bound for p in found) for bound in (0.05, 0.001))
+                cells = [kinds[sampler][kind] for kinds in results["cells"].values() if kind in kinds.get(sampler, {})]
+                middle = np.mean([cell["middle"] for cell in cells])
+                lines.append(f"| {sampler} | {kind} | {len(found)} | {low} | {lower} | {middle:.1f} |")
+    return lines
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("cells", nargs="*", metavar="CELL", help=", ".join(CELLS))
+    parser.add_argument("--replications", type=int, default=100)
+    parser.add_argument("--page", action="store_true", help="only write the page")
+    args = parser.parse_args()
+    results = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {"cells": {}}
+    if not args.page:
+        results["replications"] = args.replications
+        for name in args.cells or CELLS:
+            for sampler, method in SAMPLERS.items():
+                found = study(CELLS[name], method, args.replications)
+                results["cells"].setdefault(name, {})[sampler] = found
+                p = {kind: [round(found[kind][s]["p"], 4) for s in STATISTICS] for kind in found if kind != "verdicts"}
+                print(name, sampler, p, flush=True)
+                RESULTS.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    PAGE.write_text(page(results), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
