@@ -7,7 +7,6 @@ import acquisition
 import compare_real
 import doc_tables
 import pytest
-import sbc
 import scaling
 import speed_page
 import useful_page
@@ -33,14 +32,6 @@ def test_the_page_of_speed_is_made_of_the_results():
 def test_tables_of_other_pages_are_made_of_the_results(page):
     path = ROOT / "docs" / page
     assert path.read_text(encoding="utf-8") == doc_tables.pages()[path]
-
-
-def test_the_page_of_calibration_is_made_of_the_results():
-    results = json.loads(sbc.RESULTS.read_text(encoding="utf-8"))
-    page = sbc.page(results)
-    assert sbc.PAGE.read_text(encoding="utf-8") == page
-    assert set(results["cells"]) == set(sbc.CELLS)
-    assert all(set(samplers) == set(sbc.SAMPLERS) for samplers in results["cells"].values())
 
 
 def test_a_table_is_filled_between_words():

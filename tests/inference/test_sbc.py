@@ -1,5 +1,6 @@
 """Simulation-based calibration in small: benchmarks/sbc.py has every sampler and more cells."""
 
+import json
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -62,3 +63,10 @@ def test_the_page_has_a_histogram_for_every_statistic(found):
     assert sbc.bars(found["particles"]["weight"]["counts"]) in page
     assert sum(line.startswith("| equilibrium | particles | `") for line in page.splitlines()) == 1
     assert "| equilibrium | independent | 4 |" in page
+
+
+def test_the_page_in_the_docs_is_made_of_the_results():
+    results = json.loads(sbc.RESULTS.read_text(encoding="utf-8"))
+    assert sbc.PAGE.read_text(encoding="utf-8") == sbc.page(results)
+    assert set(results["cells"]) == set(sbc.CELLS)
+    assert all(set(samplers) == set(sbc.SAMPLERS) for samplers in results["cells"].values())
