@@ -139,6 +139,8 @@ def page(result: dict[str, Any]) -> str:
         result=result,
         pairs=len(pairs),
         sets=len({name for name, _ in pairs}),
+        single=sum(len(common(size, OURS, REFERENCE)) == 1 for size in pairs.values()),
+        extreme=_extreme(pairs),
         targets=found,
         missed=[target for target in found if target.verdict != "met"],
         methods={method: row for method in methods if (row := _row(pairs, method))},
@@ -155,6 +157,17 @@ def page(result: dict[str, Any]) -> str:
         late=METHODS[NUTS_NAME],
         work=LARGEST_WORK,
     )
+
+
+def _extreme(pairs: Pairs) -> tuple[str, int, float, float, float]:
+    """Return the pair with the most extreme ratio, both NLLs, and its effect on the geometric mean in per cent."""
+    nll = {
+        key: [mean(size, method, "nll", common(size, OURS, REFERENCE)) for method in (OURS, REFERENCE)]
+        for key, size in pairs.items()
+    }
+    key = max(nll, key=lambda key: abs(np.log(nll[key][0] / nll[key][1])))
+    ours, reference = nll[key]
+    return *key, ours, reference, float(100 * abs(np.expm1(np.log(ours / reference) / len(pairs))))
 
 
 def _row(pairs: Pairs, method: str) -> dict[str, Any] | None:

@@ -28,6 +28,7 @@ from default_sets import DEVELOPMENT, EVALUATION, load, sizes, split
 from environment import environment
 from threadpoolctl import threadpool_limits
 
+import enkbayes as eb
 from enkbayes.evaluation import metrics
 from enkbayes.reproduction.datasets.downloads import cache_folder
 
@@ -152,7 +153,8 @@ def main() -> None:
             run(names, options.methods.split(";"), path, time.time() + 60 * options.minutes)
         if options.sets == "development" or options.out:
             return
-        result = {"environment": environment(), "sets": collected(list(read(path).values()))}
+        ours = {"default prior_precision": str(eb.EnsembleClassifier().prior_precision)}
+        result = {"environment": environment() | ours, "sets": collected(list(read(path).values()))}
         RESULT.write_text(json.dumps(result) + "\n", encoding="utf-8")
     write_page(json.loads(RESULT.read_text(encoding="utf-8")))
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import acquisition
 import compare_real
+import default_page
 import doc_tables
 import pytest
 import scaling
@@ -59,6 +60,13 @@ def test_a_ring_sends_less_of_each_number_the_more_processes_there_are():
     assert [part["sums"] for part in parts] == [64.0, 32.0, 1.0]
     assert parts[0]["all-reduce"] == 0
     assert parts[2]["all-reduce"] < 2 * parts[1]["all-reduce"] + 130 * scaling.LATENCY
+
+
+def test_the_page_of_defaults_is_made_of_the_results():
+    result = json.loads(default_page.RESULT.read_text(encoding="utf-8"))
+    text = default_page.PAGE.read_text(encoding="utf-8")
+    assert text == default_page.page(result)
+    assert max(len(line) for line in text.splitlines() if not line.startswith("|")) <= 120
 
 
 def test_the_page_of_acquisition_is_made_of_the_results():

@@ -81,7 +81,10 @@ def measured_sets():
     }
     bad = {default_page.OURS: row([0.23, 0.23]), default_page.REFERENCE: row([0.2, 0.2])}
     bad["Laplace"] = {key: [] for key in bad[default_page.OURS]} | {"failed": ["split 0: it did not work"]}
-    return {"environment": {"cpu": "one"}, "sets": {"Glass": {"50": good}, "Sonar": {"138": bad}}}
+    return {
+        "environment": {"cpu": "one", "default prior_precision": "average"},
+        "sets": {"Glass": {"50": good}, "Sonar": {"138": bad}},
+    }
 
 
 def test_targets_follow_from_the_common_splits_of_the_results():
@@ -100,6 +103,8 @@ def test_the_page_shows_every_pair_and_every_failure():
     assert "| Glass | 50 | 2 | 0.500 | 0.450 | -0.050 |" in text
     assert "| Sonar | 138 | 2 | 0.200 | 0.230 | **+0.030** |" in text
     assert "- Laplace, Sonar, 138 rows, split 0: it did not work" in text
+    assert "0 of the 2 pairs have a single split" in text
+    assert "Sonar with 138 rows alone" in text
     assert "Without figures" in text
     assert "\n\n\n" not in text
 
