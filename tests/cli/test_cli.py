@@ -213,7 +213,7 @@ def test_quiet_prints_nothing(iris):
 def test_a_model_saved_from_python_uses_numbers_unchanged(tmp_path):
     x, y = load_iris(return_X_y=True)
     np.savez(tmp_path / "iris.npz", X=x, y=y)
-    clf = eb.EnsembleClassifier(random_state=0).fit(x, y)
+    clf = eb.EnsembleClassifier(prior_precision=1.0, random_state=0).fit(x, y)
     clf.save(tmp_path / "m.safetensors")
     scores = ok("evaluate", tmp_path / "m.safetensors", tmp_path / "iris.npz", "--target", "y", "--json").stdout
     assert json.loads(scores)["nll"] == pytest.approx(score(clf.predict_proba(x), y).nll)

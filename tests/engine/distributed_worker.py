@@ -58,7 +58,7 @@ def grades(part=slice(None)):
     features, _, weights = data("binary")
     order = np.argsort(features[:, 0])
     labels = np.digitize(features[:, 0] + 0.3 * features[:, 1], [-1.0, 0.0, 1.0])
-    return eb.EnsembleClassifier(likelihood="ordinal", random_state=0), *(
+    return eb.EnsembleClassifier(prior_precision=1.0, likelihood="ordinal", random_state=0), *(
         x[order][part] for x in (features, labels, weights)
     )
 

@@ -63,8 +63,8 @@ def test_shards_must_agree(monkeypatch):
 
 def test_a_classifier_of_shards_is_that_of_all_rows():
     weights = rng.uniform(0.5, 2, 90)
-    whole = eb.EnsembleClassifier(particles=30, random_state=1).fit(X, Y, weights)
-    shard = eb.EnsembleClassifier(particles=30, random_state=1).fit_shard(X, Y, weights)
+    whole = eb.EnsembleClassifier(prior_precision=1.0, particles=30, random_state=1).fit(X, Y, weights)
+    shard = eb.EnsembleClassifier(prior_precision=1.0, particles=30, random_state=1).fit_shard(X, Y, weights)
     assert np.array_equal(whole.posterior_.theta, shard.posterior_.theta)
     assert shard.classes_.tolist() == [0, 1, 2]
     assert shard.trust_ == whole.trust_
@@ -83,12 +83,12 @@ def test_an_automatic_prior_is_chosen_from_all_rows():
     tuning = shard.tune(X, Y)
     assert shard.fit_shard(X, Y, tuning=tuning).prior_precision_ == whole.prior_precision_
     assert np.array_equal(whole.posterior_.theta, shard.posterior_.theta)
-    assert eb.EnsembleClassifier().tune(X, Y) is None
+    assert eb.EnsembleClassifier(prior_precision=1.0).tune(X, Y) is None
 
 
 def test_a_single_class_is_an_error():
     with pytest.raises(ValueError, match="only one class, 1"):
-        eb.EnsembleClassifier().fit_shard(X, np.ones(90))
+        eb.EnsembleClassifier(prior_precision=1.0).fit_shard(X, np.ones(90))
 
 
 @pytest.mark.parametrize(

@@ -24,14 +24,16 @@ class Swapped(eb.Bernoulli):
 
 @pytest.mark.parametrize(("data", "kind"), [((X, y), eb.Bernoulli()), (load_iris(return_X_y=True), eb.Categorical(3))])
 def test_auto_is_bernoulli_for_two_classes_and_categorical_for_more(data, kind):
-    auto, named = (EnsembleClassifier(likelihood=value, random_state=0).fit(*data) for value in ("auto", kind))
+    auto, named = (
+        EnsembleClassifier(prior_precision=1.0, likelihood=value, random_state=0).fit(*data) for value in ("auto", kind)
+    )
     assert auto.posterior_.likelihood == named.posterior_.likelihood == kind
     np.testing.assert_array_equal(auto.predict_proba(data[0]), named.predict_proba(data[0]))
 
 
 def test_a_softmax_of_two_classes_is_the_logistic_model_of_the_difference():
     """The difference of two weights has twice their prior variance."""
-    one = EnsembleClassifier(random_state=0).fit(X, y)
+    one = EnsembleClassifier(prior_precision=1.0, random_state=0).fit(X, y)
     two = EnsembleClassifier(
         likelihood=eb.Categorical(2), prior_precision=2.0, intercept_precision=0.02, random_state=0
     )
@@ -40,19 +42,19 @@ def test_a_softmax_of_two_classes_is_the_logistic_model_of_the_difference():
 
 
 def test_every_fit_uses_it():
-    softmax = EnsembleClassifier(likelihood=eb.Categorical(2), random_state=0)
+    softmax = EnsembleClassifier(prior_precision=1.0, likelihood=eb.Categorical(2), random_state=0)
     assert clone(softmax).likelihood == softmax.likelihood
     batches = clone(softmax).partial_fit(X[::2], y[::2]).partial_fit(X[1::2], y[1::2])
     assert batches.posterior_.likelihood == eb.Categorical(2)
     assert clone(softmax).fit_shard(X, y).posterior_.likelihood == eb.Categorical(2)
-    calibrated = clone(softmax).fit(X[::2], y[::2], calibration=(X[1::2], y[1::2]))
+    calibrated = clone(softmax).fit(X[::2], y[::2], X_val=X[1::2], y_val=y[1::2])
     assert calibrated.problem_.likelihood == eb.Categorical(2)
     assert clone(softmax).set_params(prior_precision="auto").fit(X, y).tuning_.converged
 
 
 @pytest.mark.parametrize("likelihood", [eb.Categorical(2), Swapped(0.3)])
 def test_files_keep_it(tmp_path, likelihood):
-    clf = EnsembleClassifier(likelihood=likelihood, random_state=0).fit(X, y)
+    clf = EnsembleClassifier(prior_precision=1.0, likelihood=likelihood, random_state=0).fit(X, y)
     clf.save(tmp_path / "model.safetensors")
     again = eb.load(tmp_path / "model.safetensors", **({"likelihood": Swapped} if likelihood == Swapped(0.3) else {}))
     assert again.likelihood == clf.likelihood
@@ -71,4 +73,4 @@ def test_files_keep_it(tmp_path, likelihood):
 )
 def test_wrong_likelihoods_are_explained(likelihood, message):
     with pytest.raises(ValueError, match=message):
-        EnsembleClassifier(likelihood=likelihood).fit(X, y)
+        EnsembleClassifier(prior_precision=1.0, likelihood=likelihood).fit(X, y)

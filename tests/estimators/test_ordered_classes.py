@@ -20,7 +20,7 @@ def graded(levels):
 
 
 def ordinal(**parameters):
-    return EnsembleClassifier(likelihood="ordinal", random_state=0, **parameters)
+    return EnsembleClassifier(likelihood="ordinal", random_state=0, **({"prior_precision": 1.0} | parameters))
 
 
 def ranked_probability_score(proba, y):
@@ -44,7 +44,7 @@ def test_the_order_improves_predictions(levels, rows):
         order = np.random.default_rng(seed).permutation(len(y))
         train, test = order[:rows], order[rows:]
         for likelihood in ("auto", "ordinal"):
-            clf = EnsembleClassifier(likelihood=likelihood, random_state=0).fit(X[train], y[train])
+            clf = EnsembleClassifier(prior_precision=1.0, likelihood=likelihood, random_state=0).fit(X[train], y[train])
             proba = clf.predict_proba(X[test])
             accuracy = clf.score(X[test], y[test])
             scores.append((accuracy, nll(proba, y[test]), ranked_probability_score(proba, y[test])))
@@ -58,7 +58,7 @@ def test_two_classes_are_logistic_regression():
     """The intercept absorbs the single cutpoint, up to its own prior."""
     features, labels = load_breast_cancer(return_X_y=True)
     features = scale(features)[:, :6]
-    one, other = (c.fit(features, labels) for c in (EnsembleClassifier(random_state=0), ordinal()))
+    one, other = (c.fit(features, labels) for c in (EnsembleClassifier(prior_precision=1.0, random_state=0), ordinal()))
     np.testing.assert_allclose(other.predict_proba(features), one.predict_proba(features), atol=2e-3)
 
 
@@ -66,7 +66,9 @@ def test_the_cutpoints_are_those_of_the_best_evidence(fitted):
     def evidence(factor):
         here = fitted.posterior_.likelihood
         changed = here.with_parameters(here.parameters + np.log(factor))
-        return EnsembleClassifier(likelihood=changed, random_state=0).fit(X, graded(5)).log_evidence_
+        return (
+            EnsembleClassifier(prior_precision=1.0, likelihood=changed, random_state=0).fit(X, graded(5)).log_evidence_
+        )
 
     best = evidence(1.0)
     assert fitted.log_evidence_ == pytest.approx(best, abs=0.05)
@@ -118,7 +120,7 @@ def test_held_out_rows_mend_over_confident_weights():
     y = graded(5)
     few = ordinal(prior_precision=1e-3).fit(X[:60], y[:60])
     sure = ordinal(prior_mean=np.append(4 * few.posterior_.mean[:-1], few.posterior_.mean[-1]))
-    calibrated = sure.fit(X[:60], y[:60], calibration=(X[60:250], y[60:250]))
+    calibrated = sure.fit(X[:60], y[:60], X_val=X[60:250], y_val=y[60:250])
     assert calibrated.calibration_.scale < 0.6
     assert nll(calibrated.predict_proba(X[250:]), y[250:]) < nll(few.predict_proba(X[250:]), y[250:])
 

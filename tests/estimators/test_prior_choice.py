@@ -47,7 +47,7 @@ def test_the_chosen_precision_has_the_highest_evidence(fitted):
 
 
 def test_evidence_is_computed_once_and_again_after_each_fit():
-    clf = eb.EnsembleClassifier(random_state=0).fit(X, y)
+    clf = eb.EnsembleClassifier(prior_precision=1.0, random_state=0).fit(X, y)
     first = clf.evidence_
     assert clf.evidence_ is first
     assert clf.log_evidence_ == first.value
@@ -59,8 +59,8 @@ def test_evidence_is_computed_once_and_again_after_each_fit():
 
 def test_evidence_of_batches_adds_up():
     """p(a, b) = p(a) p(b | a), up to the Gaussian between the batches."""
-    whole = eb.EnsembleClassifier(random_state=0).fit(X, y)
-    parts = eb.EnsembleClassifier(random_state=0).partial_fit(X[::2], y[::2])
+    whole = eb.EnsembleClassifier(prior_precision=1.0, random_state=0).fit(X, y)
+    parts = eb.EnsembleClassifier(prior_precision=1.0, random_state=0).partial_fit(X[::2], y[::2])
     first = parts.log_evidence_
     second = parts.partial_fit(X[1::2], y[1::2]).log_evidence_
     assert first + second == pytest.approx(whole.log_evidence_, abs=0.5)
@@ -79,18 +79,18 @@ def test_files_and_pickles_keep_what_was_found(tmp_path, fitted):
 
 
 def test_without_evidence_a_file_says_what_to_do(tmp_path):
-    eb.EnsembleClassifier(random_state=0).fit(X, y).save(tmp_path / "model.safetensors")
+    eb.EnsembleClassifier(prior_precision=1.0, random_state=0).fit(X, y).save(tmp_path / "model.safetensors")
     again = eb.load(tmp_path / "model.safetensors")
     missing = "evidence_ needs the data of the fit, which files and pickles leave out"
     with pytest.raises(AttributeError, match=f"{missing}; access it before saving, or fit again"):
         _ = again.log_evidence_
     assert not hasattr(again, "evidence_")
     with pytest.raises(NotFittedError):
-        _ = eb.EnsembleClassifier().log_evidence_
+        _ = eb.EnsembleClassifier(prior_precision=1.0).log_evidence_
 
 
 def test_files_of_before_still_load(tmp_path, fitted):
-    clf = eb.EnsembleClassifier(random_state=0).fit(X, y)
+    clf = eb.EnsembleClassifier(prior_precision=1.0, random_state=0).fit(X, y)
     clf.save(tmp_path / "new.safetensors")
     header, tensors = encode(read(tmp_path / "new.safetensors"))
     header = json.loads(json.dumps(header))
@@ -135,10 +135,13 @@ def test_the_intercept_can_be_chosen_too():
     clf = auto(intercept_precision="auto").fit(X, y)
     assert clf.intercept_precision_ == pytest.approx(1 / clf.tuning_.variances[1])
     assert clf.prior_precision_ == pytest.approx(1 / clf.tuning_.variances[0])
-    only = eb.EnsembleClassifier(intercept_precision="auto", random_state=0).fit(X, y)
+    only = eb.EnsembleClassifier(prior_precision=1.0, intercept_precision="auto", random_state=0).fit(X, y)
     assert only.prior_precision_ == 1.0
     assert only.intercept_precision_ == pytest.approx(1 / only.tuning_.variances[0])
-    assert eb.EnsembleClassifier(intercept_precision="auto", fit_intercept=False).fit(X, y).tuning_ is None
+    assert (
+        eb.EnsembleClassifier(prior_precision=1.0, intercept_precision="auto", fit_intercept=False).fit(X, y).tuning_
+        is None
+    )
 
 
 def test_partial_fit_chooses_on_the_first_batch():

@@ -90,4 +90,4 @@ def test_forgetting_everything_is_a_fit_of_the_last_batch():
 @pytest.mark.parametrize("forget", [-0.1, 1.1, "always", None, np.nan])
 def test_a_wrong_factor_is_explained(forget):
     with pytest.raises(ValueError, match=r"forget is .*; expected a number from 0"):
-        eb.EnsembleClassifier().partial_fit(*drifting(0, 60), forget=forget)
+        eb.EnsembleClassifier(prior_precision=1.0).partial_fit(*drifting(0, 60), forget=forget)

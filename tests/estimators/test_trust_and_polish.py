@@ -17,7 +17,7 @@ X, y = scale(X)[::3, :6], y[::3]
 
 
 def test_trust_is_computed_once_and_again_after_each_fit():
-    clf = eb.EnsembleClassifier(random_state=0).fit(X, y)
+    clf = eb.EnsembleClassifier(prior_precision=1.0, random_state=0).fit(X, y)
     first = clf.trust_
     assert clf.trust_ is first
     second = clf.fit(X[::2], y[::2]).trust_
@@ -29,16 +29,16 @@ def test_trust_is_computed_once_and_again_after_each_fit():
 
 
 def test_assess_and_trust_agree():
-    clf = eb.EnsembleClassifier(random_state=0).fit(X, y)
+    clf = eb.EnsembleClassifier(prior_precision=1.0, random_state=0).fit(X, y)
     assert repr(clf.assess(X, y)) == repr(clf.trust_)
     weights = np.linspace(0, 2, len(y))
-    weighted = eb.EnsembleClassifier(random_state=0).fit(X, y, sample_weight=weights)
+    weighted = eb.EnsembleClassifier(prior_precision=1.0, random_state=0).fit(X, y, sample_weight=weights)
     assert repr(weighted.assess(X, y, sample_weight=weights)) == repr(weighted.trust_)
     assert weighted.trust_.shift != clf.trust_.shift
 
 
 def test_files_keep_trust_once_it_is_computed(tmp_path):
-    clf = eb.EnsembleClassifier(random_state=0).fit(X, y)
+    clf = eb.EnsembleClassifier(prior_precision=1.0, random_state=0).fit(X, y)
     clf.save(tmp_path / "without.safetensors")
     report = repr(clf.trust_)
     clf.save(tmp_path / "with.safetensors")
@@ -55,7 +55,7 @@ def test_files_keep_trust_once_it_is_computed(tmp_path):
 
 def test_files_of_earlier_versions_still_load(tmp_path):
     """A header without trust, before, trace, sweeps and drift."""
-    clf = eb.EnsembleClassifier(random_state=0).fit(X, y)
+    clf = eb.EnsembleClassifier(prior_precision=1.0, random_state=0).fit(X, y)
     clf.save(tmp_path / "new.safetensors")
     header, tensors = encode(read(tmp_path / "new.safetensors"))
     header = json.loads(json.dumps(header))
@@ -70,7 +70,7 @@ def test_files_of_earlier_versions_still_load(tmp_path):
 
 
 def test_the_trace_of_a_run_is_kept_and_thinned(tmp_path):
-    clf = eb.EnsembleClassifier("tamed-homotopy", random_state=0).fit(X, y)
+    clf = eb.EnsembleClassifier("tamed-homotopy", random_state=0, prior_precision=1.0).fit(X, y)
     trace = clf.posterior_.info.trace
     assert len(trace) <= 400
     assert trace[0][0] == 0
@@ -97,7 +97,7 @@ def test_polish_in_the_fit_is_polish_after_it():
 def test_polished_classifiers_learn_on(tmp_path):
     """Ten polished particles span nine directions; the Gaussian that they came from is the next prior."""
     wine, labels = load_wine(return_X_y=True)
-    clf = eb.EnsembleClassifier(particles=10, sweeps=2, random_state=0)
+    clf = eb.EnsembleClassifier(prior_precision=1.0, particles=10, sweeps=2, random_state=0)
     clf.partial_fit(scale(wine)[::2], labels[::2]).partial_fit(scale(wine)[1::2], labels[1::2])
     assert clf.posterior_.info.sweeps == 2
     assert clf.score(scale(wine), labels) > 0.95

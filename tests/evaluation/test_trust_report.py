@@ -70,7 +70,7 @@ def hard(tmp_path):
 def test_the_page_contains_every_picture_and_result():
     bunch = load_breast_cancer()
     features = scale(bunch.data)
-    clf = eb.EnsembleClassifier(random_state=0).fit(features, bunch.target)
+    clf = eb.EnsembleClassifier(prior_precision=1.0, random_state=0).fit(features, bunch.target)
     page = Page(trust_page(clf, features, bunch.target, title="Cancer <b>", feature_names=bunch.feature_names))
     assert all(link.startswith("data:image/svg+xml;base64,") for link in page.links)
     assert len(page.images) == 3 + 6
@@ -99,7 +99,7 @@ def test_the_same_predictions_make_the_same_picture():
 def test_reliability_is_measured_on_held_out_rows():
     rng = np.random.default_rng(0)
     noise, coins = rng.standard_normal((80, 40)), rng.integers(2, size=80)
-    clf = eb.EnsembleClassifier(random_state=0).fit(noise, coins)
+    clf = eb.EnsembleClassifier(prior_precision=1.0, random_state=0).fit(noise, coins)
     proba, words = held_out(clf, noise, coins, coins)
     assert clf.score(noise, coins) > 0.9
     assert np.mean(np.argmax(proba, axis=1) == coins) < 0.65
@@ -110,7 +110,7 @@ def test_rare_classes_have_fewer_folds_or_none():
     ones, zeros = np.flatnonzero(y == 1), np.flatnonzero(y == 0)
     for rare, folds in ((3, "3-fold"), (1, "single row")):
         rows = np.concatenate([ones, zeros[:rare]])
-        clf = eb.EnsembleClassifier(random_state=0).fit(X[rows], y[rows])
+        clf = eb.EnsembleClassifier(prior_precision=1.0, random_state=0).fit(X[rows], y[rows])
         assert folds in held_out(clf, X[rows], y[rows], y[rows])[1]
     page = Page(trust_page(clf, X[rows], y[rows], title="rare"))
     assert len(page.images) == 1 + 6
@@ -131,7 +131,7 @@ def test_hard_problems_are_compared_with_the_true_posterior():
 
 
 def test_a_homotopy_has_no_residual_and_its_spread_is_drawn():
-    clf = eb.EnsembleClassifier("homotopy", random_state=0).fit(X, y)
+    clf = eb.EnsembleClassifier("homotopy", random_state=0, prior_precision=1.0).fit(X, y)
     page = Page(trust_page(clf, X, y, title="Iris"))
     assert "has no equilibrium to converge to" in page.text
     assert "over the 20 steps" in " ".join(image["alt"] for image in page.images)
@@ -139,7 +139,7 @@ def test_a_homotopy_has_no_residual_and_its_spread_is_drawn():
 
 def test_names_of_parameters():
     features, labels = load_iris(return_X_y=True)
-    clf = eb.EnsembleClassifier(random_state=0).fit(scale(features), labels)
+    clf = eb.EnsembleClassifier(prior_precision=1.0, random_state=0).fit(scale(features), labels)
     names = parameter_names(clf.posterior_, None)
     assert names[:3] == ["feature 0 → 0", "feature 0 → 1", "feature 0 → 2"]
     assert names[-1] == "intercept → 2"

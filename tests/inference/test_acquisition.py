@@ -19,7 +19,7 @@ def fitted():
     rng = np.random.default_rng(0)
     X = rng.standard_normal((240, 4))
     y = X[:, 0] - X[:, 1] + rng.logistic(size=240) > 0
-    return EnsembleClassifier(random_state=0, particles=100).fit(X[:20], y[:20]), X[20:]
+    return EnsembleClassifier(prior_precision=1.0, random_state=0, particles=100).fit(X[:20], y[:20]), X[20:]
 
 
 def labels_covariance(p):
@@ -81,7 +81,7 @@ def test_any_kind_of_table_can_be_the_pool(fitted):
         np.testing.assert_array_equal(acquire(clf, same, 5), expected)
     named = pd.DataFrame(pool, columns=list("abcd"), index=np.arange(len(pool))[::-1])
     y = pool[:, 0] > 0
-    clf = EnsembleClassifier(random_state=0, particles=50).fit(named, y)
+    clf = EnsembleClassifier(prior_precision=1.0, random_state=0, particles=50).fit(named, y)
     assert acquire(clf, named, 5).max() < len(pool)
 
 
@@ -109,7 +109,7 @@ def test_more_classes_and_a_posterior_work():
     rng = np.random.default_rng(7)
     X = rng.standard_normal((120, 3))
     y = np.argmax(X + 0.5 * rng.standard_normal((120, 3)), axis=1)
-    clf = EnsembleClassifier(random_state=0, particles=50, fit_intercept=False).fit(X[:15], y[:15])
+    clf = EnsembleClassifier(prior_precision=1.0, random_state=0, particles=50, fit_intercept=False).fit(X[:15], y[:15])
     chosen = acquire(clf, X[15:], 6)
     np.testing.assert_array_equal(chosen, acquire(clf.posterior_, X[15:], 6))
 

@@ -45,7 +45,7 @@ def test_every_method(tmp_path, name, problem):
         eb.save(fitted, path)
         same(fitted, eb.load(path))
     else:
-        with pytest.raises(ValueError, match=r"cannot save .*; expected an EnsembleClassifier or a Posterior"):
+        with pytest.raises(ValueError, match=r"cannot save .*; expected an EnsembleClassifier, an EnsembleRegressor or a Posterior"):
             eb.save(fitted, path)
         assert not path.exists()
 
@@ -93,7 +93,7 @@ def test_a_likelihood_of_the_user(tmp_path):
 
 
 def test_a_classifier_with_a_likelihood_of_the_user(tmp_path):
-    clf = eb.EnsembleClassifier(likelihood=OWN, particles=20, random_state=0).fit(X, SCORE > 0)
+    clf = eb.EnsembleClassifier(prior_precision=1.0, likelihood=OWN, particles=20, random_state=0).fit(X, SCORE > 0)
     clf.save(tmp_path / "c.safetensors")
     again = eb.load(tmp_path / "c.safetensors", likelihood=Tempered)
     assert repr(again.likelihood) == repr(OWN)

@@ -32,7 +32,7 @@ def path(tmp_path):
 @pytest.fixture
 def saved(iris, path):
     """A classifier, saved."""
-    clf = eb.EnsembleClassifier(particles=40, random_state=0).fit(*iris)
+    clf = eb.EnsembleClassifier(prior_precision=1.0, particles=40, random_state=0).fit(*iris)
     clf.save(path, preprocessing={"columns": ["a", "b"], "scale": [1.5, 2.0]})
     return clf
 
@@ -313,7 +313,7 @@ def test_what_cannot_be_stored_says_so(iris, path):
     class Mine(eb.Equilibrium):
         pass
 
-    clf = eb.EnsembleClassifier(Mine(), particles=30, random_state=0).fit(*iris)
+    clf = eb.EnsembleClassifier(Mine(), particles=30, random_state=0, prior_precision=1.0).fit(*iris)
     with pytest.raises(ValueError, match="save the posterior alone"):
         clf.save(path)
     eb.save(clf.posterior_, path)
@@ -343,7 +343,7 @@ def test_fingerprints_tell_data_apart(iris):
 
 
 def test_figures_that_are_infinite_are_stored(iris, path):
-    clf = eb.EnsembleClassifier("homotopy", particles=60, random_state=0).fit(*iris)
+    clf = eb.EnsembleClassifier("homotopy", particles=60, random_state=0, prior_precision=1.0).fit(*iris)
     clf._trust = replace(clf.trust_, k_hat=np.inf, shift=-np.inf, residual=np.nan)
     clf.posterior_ = replace(clf.posterior_, info=replace(clf.posterior_.info, residual=np.inf, drift=np.nan))
     clf.save(path)

@@ -39,8 +39,13 @@ def fit(
     sampler: Annotated[SamplerName, typer.Option(help="Algorithm for the posterior.")] = SamplerName.EQUILIBRIUM,
     particles: Annotated[int, typer.Option(help="Number of particles in the ensemble.")] = 200,
     prior_precision: Annotated[
-        str, typer.Option(metavar="X|auto", help="Inverse prior variance of the weights; auto maximises the evidence.")
-    ] = "1.0",
+        str,
+        typer.Option(
+            metavar="average|auto|X",
+            help="Prior of the weights: averaged over its width, of the width with the highest evidence, or X, exactly"
+            " this inverse variance.",
+        ),
+    ] = "average",
     sweeps: Annotated[int, typer.Option(min=0, help="Polishing sweeps towards the exact posterior after the fit.")] = 0,
     max_steps: Annotated[
         int | None, typer.Option(min=1, help="Largest number of steps of a sampler that runs until it has converged.")
@@ -166,7 +171,9 @@ def _learn(classifier: EnsembleClassifier, data: TrainingData, processes: Proces
         classifier.fit(data.features(), data.labels, checkpoint=writer)
         return
     tuning, rows = None, processes.share(data.table.rows)
-    if classifier.prior_precision == "auto":  # needs all rows, so every process does the same
+    if isinstance(
+        classifier.prior_precision, str
+    ):  # "average" and "auto" need all rows, so every process does the same
         tuning = first(classifier.tune(data.features(), data.labels))
     classes = np.unique(data.labels)
     classifier.fit_shard(data.features(rows), data.labels[rows], classes=classes, tuning=tuning, checkpoint=writer)
@@ -246,13 +253,13 @@ def _sampler(name: SamplerName, max_steps: int | None) -> Any:
 
 
 def _precision(value: str) -> float | str:
-    """Return a number, or "auto" for the estimator."""
-    if value == "auto":
+    """Return a number, or the name of a choice that the estimator makes."""
+    if value in ("average", "auto"):
         return value
     try:
         return float(value)
     except ValueError:
-        raise ValueError(f"prior-precision is {value!r}; expected a positive number or auto") from None
+        raise ValueError(f"prior-precision is {value!r}; expected average, auto, or a positive number") from None
 
 
 def _facts(classifier: EnsembleClassifier, preprocessing: Preprocessing, rows: int) -> dict[str, Any]:
@@ -279,6 +286,8 @@ def _facts(classifier: EnsembleClassifier, preprocessing: Preprocessing, rows: i
 
 def _prior(facts: dict[str, Any]) -> str:
     """Describe the prior and, if it was chosen, how."""
+    if facts["prior_choice"] is not None and "weights" in facts["prior_choice"]:
+        return str(facts["prior_choice"]["message"])
     weights, intercepts = 1 / facts["prior_precision"], 1 / facts["intercept_precision"]
     prior = f"variance {weights:.4g} for weights, {intercepts:g} for intercepts"
     return prior if facts["prior_choice"] is None else f"{prior}; {facts['prior_choice']['message']}"

@@ -46,6 +46,9 @@ class MixturePosterior:
         weight have been left out).
     message : str
         How the weights were found.
+    held_out : bool
+        Whether held-out rows have chosen the scale and the spread of the components, which then predict better than the
+        posteriors under their priors, and are none.
 
     Examples
     --------
@@ -65,6 +68,7 @@ class MixturePosterior:
     priors: tuple[Gaussian, ...] = ()
     prior_weights: tuple[float, ...] = ()
     message: str = ""
+    held_out: bool = False
 
     def __post_init__(self) -> None:
         count, weights = len(self.components), np.asarray(self.weights, dtype=np.float64)

@@ -24,14 +24,21 @@ from enkbayes.engine.processes import first, shared_errors
 from enkbayes.estimators.preprocessing import Preprocessing
 from enkbayes.estimators.table import Table, is_frame
 from enkbayes.inference.calibration import calibrate
-from enkbayes.inference.empirical_bayes import Tuning, tune_prior, with_variances
+from enkbayes.inference.empirical_bayes import Tuning, parameter_groups, tune_prior, with_variances
 from enkbayes.inference.evidence import Evidence, log_evidence
 from enkbayes.inference.feature_far_field import WIDEST, FeatureFarField, choose_for_features, held_out_confidence
 from enkbayes.inference.forgetting import Forgetting, checked_factor, remembered
-from enkbayes.inference.held_out import Calibration
+from enkbayes.inference.held_out import Calibration, check_same_scale, pooled
 from enkbayes.inference.likelihood_fit import fit_likelihood
 from enkbayes.inference.polishing import polish
-from enkbayes.inference.priors import chosen_precision, groups_to_choose, is_auto, weight_and_intercept_priors
+from enkbayes.inference.prior_average import PriorAverage, average_posterior, fixed_width, updated, weigh
+from enkbayes.inference.priors import (
+    chosen_precision,
+    groups_to_choose,
+    is_auto,
+    is_average,
+    weight_and_intercept_priors,
+)
 from enkbayes.inference.rejection import HeldOutConfidence
 from enkbayes.inference.summary import Contrasts, Summary, summarise, weights
 from enkbayes.inference.trust import Trust, assess
@@ -39,7 +46,6 @@ from enkbayes.samplers import BY_NAME, FROM_PRIOR, MeanField, Sampler
 from enkbayes.samplers.recorder import Recorder
 from enkbayes.samplers.run import run
 from enkbayes.samplers.start import as_sampler, count, mean_field_of
-from enkbayes.solvers.map_estimate import map_estimate
 from enkbayes.storage.checkpoint import as_recorder
 from enkbayes.storage.fingerprint import fingerprint
 from enkbayes.storage.model_file import Artefact, write
@@ -71,6 +77,8 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Bayesian logistic regression whose posterior is an ensemble: one logit for two classes, softmax for more.
 
     Scale the features first (`StandardScaler` in a pipeline), because the prior has the same width for each of them.
+    By default predictions are averaged over the width of the prior. prior_precision="auto" uses the one width of
+    highest evidence, and a number exactly that prior.
 
     Parameters
     ----------
@@ -80,11 +88,13 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     particles : int
         J, the size of the ensemble. "equilibrium" and "mean-field" work with any number; the other samplers need more
         particles than parameters (features x classes).
-    prior_precision : float, array (D,), array (D, D) or "auto"
-        Inverse variance of the Gaussian prior of the weights: one number, one number for each feature, or the inverse
-        covariance between features. With prior_mean=0 the most probable weights are those of
-        `LogisticRegression(C=1 / prior_precision)`, up to the weak prior of the intercept. "auto" chooses the number
-        that maximises the evidence (`partial_fit`: on the first batch); see `prior_precision_` and `tuning_`.
+    prior_precision : "average", "auto", float, array (D,) or array (D, D)
+        Inverse variance of the Gaussian prior of the weights. "average" averages the posterior over the width of the
+        prior, weighed by evidence and by predictions for rows that were left out; "auto" uses the one number that
+        maximises the evidence. (`partial_fit` chooses on the first batch; see `prior_precision_` and `tuning_`.) One
+        number, one number for each feature, or the inverse covariance between features, is exactly that prior: with
+        prior_mean=0 the most probable weights are those of `LogisticRegression(C=1 / prior_precision)`, up to the weak
+        prior of the intercept.
     prior_mean : float, array (D,) or array (D, K)
         Mean of the prior of the weights. An array with one more row, (D + 1,) or (D + 1, K), also holds the mean of
         the intercept, in its last row.
@@ -104,7 +114,8 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     sweeps : int
         Sweeps of `polish` after the fit. They move the particles from the fitted Gaussian to the exact posterior.
     prior_groups : array (D,), optional
-        A label for each feature. With prior_precision="auto" each group of features gets its own precision.
+        A label for each feature. With prior_precision="auto" each group of features gets its own precision; with
+        "average" the evidence chooses their ratios.
     likelihood : "auto", "ordinal" or Likelihood
         How logits become class probabilities. "auto" is `Bernoulli` for two classes and `Categorical` for more.
         "ordinal" is for classes that have an order, the order of their sorted labels: an `Ordinal` likelihood with a
@@ -118,8 +129,9 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     Attributes
     ----------
     classes_ : array (K,)
-    posterior_ : Posterior
-        The particles, the fitted Gaussian, and `posterior_.info` on the run.
+    posterior_ : Posterior or MixturePosterior
+        The particles, the fitted Gaussian, and `posterior_.info` on the run. An average over the width of the prior is
+        a mixture: `posterior_.components` with `posterior_.weights`.
     n_iter_ : int
         Steps of the last run.
     n_features_in_ : int
@@ -133,9 +145,9 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         The log evidence, its method and its error bar; `log_evidence_` is its value. Computed on first access and
         stored in files.
     prior_precision_, intercept_precision_ : float, or array (D,) and (D, D)
-        The prior in use, as given or as chosen.
-    tuning_ : Tuning or None
-        How "auto" chose: the variances, the evidence, whether the search converged, and a sentence.
+        The prior in use, as given or as chosen; of an average the geometric mean over its components.
+    tuning_ : PriorAverage, Tuning or None
+        How "average" or "auto" chose: variances, weights or evidence, and a sentence.
     calibration_ : Calibration or None
         How the held-out rows chose prior and temperature: the candidates with their scores, and a sentence.
     far_field_ : FeatureFarField or None
@@ -164,7 +176,7 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     classes_: Array
     n_iter_: int
     fingerprint_: str | None
-    tuning_: Tuning | None
+    tuning_: Tuning | PriorAverage | None
     calibration_: Calibration | None
     far_field_: FeatureFarField | None
     _confidences: HeldOutConfidence | None
@@ -179,7 +191,7 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         sampler: str | Sampler = "equilibrium",
         *,
         particles: int = 200,
-        prior_precision: Any = 1.0,
+        prior_precision: Any = "average",
         prior_mean: Any = 0.0,
         fit_intercept: bool = True,
         random_state: Any = None,
@@ -211,7 +223,8 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         y: Any,
         sample_weight: Any = None,
         *,
-        calibration: tuple[Any, Any] | None = None,
+        X_val: Any = None,
+        y_val: Any = None,
         checkpoint: Recorder | str | Path | None = None,
     ) -> Self:
         """Fit to features X (N, D), dense or sparse, and labels y (N,); discards earlier fits.
@@ -222,35 +235,43 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             Features and labels.
         sample_weight : array (N,), optional
             How often each row counts.
-        calibration : (X, y), optional
-            Held-out rows, none of them among the training rows. The answer is then the posterior of the held-out rows
-            under a prior around the trained weights, and predicts such rows no worse than temperature scaling; see
-            `enkbayes.inference.calibration`. The trained weights are prior_mean if it is an array, and otherwise the
-            most probable weights given the training rows.
+        X_val, y_val : array (n, D), array (n,), optional
+            Held-out rows, none of them among the training rows. If prior_mean is an array, weights that were trained
+            elsewhere on X and y, the answer is the posterior of the held-out rows under a prior around these weights;
+            it predicts such rows no worse than temperature scaling, see `enkbayes.inference.calibration`. Otherwise
+            nothing has seen any of the rows, and the held-out rows are fitted with the others: folds of all rows tell
+            what a part of them would, with less noise. In a pipeline they need the same preprocessing:
+            `Pipeline(..., transform_input=["X_val"])`.
         checkpoint : path or CheckpointWriter, optional
-            A file that stores the run, so that the same call resumes it after an interruption. Resuming needs a number
-            as random_state.
+            A file that stores the run, so that the same call resumes it after an interruption; of an average it is the
+            run of the heaviest component, which comes first. Resuming needs a number as random_state.
         """
         X, y = validated(self, X, y, accept_sparse="csr", dtype=FLOATS)
         check_labels(y)
         self._preprocessing = None  # of a file; these features are used as they are
+        trained, data = np.ndim(self.prior_mean) > 0, fingerprint(X, y, sample_weight)
+        if (X_val is None) != (y_val is None):
+            raise ValueError("held-out rows need features and labels; expected both X_val and y_val, or neither")
+        if X_val is not None:
+            X_val, y_val = validated(self, X_val, y_val, accept_sparse="csr", dtype=FLOATS, reset=False)
+            check_same_scale(X, X_val)
+            data = fingerprint(X_val, y_val, None, data)
+            if not trained:
+                X, y, sample_weight = pooled(X, y, sample_weight, X_val, y_val)
         classes, seed = at_least_two(distinct(y)), self._seed()
         likelihood, sampler = self._likelihood(y, classes, sample_weight), self._sampler()
         problem = self._problem(X, y, classes, sample_weight, likelihood)
         self._warn_of_few_particles(problem, sampler)
         theta = self._previous_particles(problem, sampler) if self.warm_start else None
-        data = fingerprint(X, y, sample_weight)
-        problem, tuning = self._chosen(problem)
-        chosen, self._forgetting = None, None
-        if calibration is not None:
-            rows, labels = validated(self, *calibration, accept_sparse="csr", dtype=FLOATS, reset=False)
-            trained = problem.prior.mean if np.ndim(self.prior_mean) else map_estimate(problem).theta
-            held_out = self._problem(rows, labels, classes, None, problem.likelihood)
-            problem, chosen = calibrate(held_out, trained, problem, seed=seed)
-            problem = self._with_fitted_cutpoints(problem)
-            data = fingerprint(rows, labels, None, data)
-        self._run(problem, sampler, seed, data, theta=theta, checkpoint=checkpoint)
-        self.tuning_, self.calibration_ = tuning, chosen
+        self._forgetting = None
+        fit = self._fit_with(sampler, seed, theta, checkpoint)
+        if X_val is None or not trained:
+            problem, tuning = self._chosen(problem)
+            return self._fitted(problem, fit, data, tuning, average=is_average(self.prior_precision))
+        held_out = self._problem(X_val, y_val, classes, None, problem.likelihood)
+        problem, chosen = calibrate(held_out, problem.prior.mean, problem, seed=seed)
+        self._fitted(self._with_fitted_cutpoints(problem), fit, data, None)
+        self.calibration_ = chosen
         return self
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None, *, forget: Any = 1.0) -> Self:
@@ -266,6 +287,9 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         breast cancer, wine and digits (about .01 on iris, with its 15 rows a batch); batches sorted by class can
         differ by .1 and more (`benchmarks/sequential.py` prints the table).
 
+        Under an average over the width of the prior every component learns from the batch, and its weight is multiplied
+        by how probable the batch was to it.
+
         With particles <= P parameters every sampler but "equilibrium" gives a singular covariance, which cannot serve
         as a prior; `MeanField` then makes the update.
         """
@@ -276,20 +300,22 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         known = announced(y, classes, None if begins else self.classes_)
         likelihood = self._likelihood(y, known, sample_weight) if begins else self.posterior_.likelihood
         problem = self._problem(X, y, known, sample_weight, likelihood, None if begins else self.tuning_)
+        sampler, seed = self._sampler(), self._seed()
+        fit = self._fit_with(MeanField() if self._too_few_particles(problem, sampler) else sampler, seed)
         if begins:
             problem, tuning = self._chosen(problem)
-            chosen, before, self._forgetting = None, "", None
+            data, self._forgetting = fingerprint(X, y, sample_weight, ""), None
+            return self._fitted(problem, fit, data, tuning, average=is_average(self.prior_precision))
+        chosen = self.calibration_
+        last, self._forgetting = remembered(problem, self.posterior_, factor, self._forgetting)
+        data = fingerprint(X, y, sample_weight, self.fingerprint_ or "")
+        if isinstance(last, MixturePosterior):
+            self.problem_ = problem
+            self._keep(self._polished(updated(problem, last, fit)), data)
         else:
-            last, self._forgetting = remembered(problem, self.posterior_, factor, self._forgetting)
-            if isinstance(last, Posterior):
-                last = replace(last, ensemble=last.fitted.to(problem.prior.mean), before=None)
-            problem = problem.with_prior(last.distribution)
-            tuning, chosen, before = self.tuning_, self.calibration_, self.fingerprint_ or ""
-        sampler = self._sampler()
-        if self._too_few_particles(problem, sampler):
-            sampler = MeanField()
-        self._run(problem, sampler, self._seed(), fingerprint(X, y, sample_weight, before))
-        self.tuning_, self.calibration_ = tuning, chosen
+            last = replace(last, ensemble=last.fitted.to(problem.prior.mean), before=None)
+            self._fitted(problem.with_prior(last.distribution), fit, data, self.tuning_)
+        self.calibration_ = chosen
         return self
 
     def fit_shard(
@@ -299,14 +325,15 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         sample_weight: Any = None,
         *,
         classes: Any = None,
-        tuning: Tuning | None = None,
+        tuning: Tuning | PriorAverage | None = None,
         checkpoint: Recorder | str | Path | None = None,
     ) -> Self:
         """Fit to the rows of all processes; X (n, D) and y (n,) are the rows of this one, and n may be 0.
 
         Every process gets the same classifier. The processes must have been joined by `enkbayes.engine.connect`.
-        `classes` are all classes; the default is those of all y. An "auto" prior is chosen from all rows in one
-        process: pass what `tune` returned there as `tuning`. No process has all rows, so there is no `fingerprint_`.
+        `classes` are all classes; the default is those of all y. An "auto" or "average" prior is chosen from all
+        rows in one process: pass what `tune` returned there as `tuning`; without it "average" becomes a single width,
+        and a warning says so. No process has all rows, so there is no `fingerprint_`.
         """
         with shared_errors():
             X, y = validated(self, X, y, accept_sparse="csr", dtype=FLOATS, ensure_min_samples=0)
@@ -318,9 +345,8 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         problem = self._problem(X, y, known, sample_weight, likelihood, tuning, Problem.create_sharded)
         self._warn_of_few_particles(problem, sampler)
         problem = self._with_fitted_cutpoints(problem)
-        self._run(problem, sampler, first(self._seed()), None, checkpoint=checkpoint)
-        self.tuning_, self.calibration_ = tuning, None
-        return self
+        fit = self._fit_with(sampler, first(self._seed()), None, checkpoint)
+        return self._fitted(problem, fit, None, tuning, average=is_average(self.prior_precision))
 
     def predict(self, X: Any) -> Array:
         """Return the most probable class of each row, (n,)."""
@@ -464,7 +490,9 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @property
     def prior_precision_(self) -> Any:
-        """The precision of the prior of the weights: as given, or chosen (a number; an array (D,) with groups)."""
+        """The precision of the prior of the weights: as given, or chosen (a number; an array (D,) with groups). Of an
+        average it is the geometric mean over the components, and `posterior_.priors` are all of them.
+        """
         check_is_fitted(self)
         chosen = None if self.tuning_ is None else self.tuning_.precisions
         return chosen_precision(self.prior_precision, chosen, self.prior_groups, self.n_features_in_)
@@ -474,7 +502,8 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """The precision of the prior of the intercept: as given, or chosen."""
         check_is_fitted(self)
         if is_auto(self.intercept_precision) and self.tuning_ is not None:
-            return float(self.tuning_.precisions[-1])
+            own = self.tuning_.intercept if isinstance(self.tuning_, PriorAverage) else 1 / self.tuning_.precisions[-1]
+            return float(1 / own) if own is not None else 1.0
         return float(self.intercept_precision)
 
     def assess(self, X: Any, y: Any, sample_weight: Any = None) -> Trust:
@@ -484,7 +513,7 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         >>> from sklearn.datasets import load_wine
         >>> from sklearn.preprocessing import scale
         >>> X, y = load_wine(return_X_y=True)
-        >>> clf = eb.EnsembleClassifier(random_state=0).fit(scale(X), y)
+        >>> clf = eb.EnsembleClassifier(prior_precision=1.0, random_state=0).fit(scale(X), y)
         >>> clf.assess(scale(X), y).verdict, clf.trust_.verdict
         ('usable', 'usable')
         """
@@ -504,11 +533,14 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._trust = None
         return self
 
-    def tune(self, X: Any, y: Any, sample_weight: Any = None) -> Tuning | None:
-        """Return how "auto" chooses the prior for these data; None when nothing is "auto"."""
+    def tune(self, X: Any, y: Any, sample_weight: Any = None) -> Tuning | PriorAverage | None:
+        """Return how "average" or "auto" chooses the prior for these data; None for a prior of your own."""
         classes = distinct(y)
         likelihood = self._likelihood(y, classes, sample_weight)
-        return self._chosen(self._problem(X, np.asarray(y), classes, sample_weight, likelihood))[1]
+        problem, tuning = self._chosen(self._problem(X, np.asarray(y), classes, sample_weight, likelihood))
+        if not is_average(self.prior_precision):
+            return tuning
+        return self._with_intercept(weigh(problem, self._width_groups(problem)), problem)
 
     def problem_of(self, X: Any, y: Any, sample_weight: Any = None) -> Problem:
         """Return the problem of a `fit` to these data, with the prior and the likelihood that were chosen then."""
@@ -654,7 +686,7 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         classes: Array,
         weights: Any,
         likelihood: Likelihood,
-        tuning: Tuning | None = None,
+        tuning: Tuning | PriorAverage | None = None,
         create: Callable[..., Problem] = Problem.create,
     ) -> Problem:
         """Return the problem with the prior that the parameters describe; a precision of "auto" is 1, or as chosen."""
@@ -667,7 +699,23 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             fit_intercept=self.fit_intercept,
         )
         problem = create(X, y, prior, likelihood=likelihood, intercept=intercept, weights=weights, classes=classes)
+        if isinstance(tuning, PriorAverage):
+            problem = with_variances(problem, self._width_groups(problem), tuning.heaviest)
+            if tuning.intercept is None:
+                return problem
+            alone = parameter_groups(problem.linear_logits("a prior"), weights=False, intercept=True)
+            return with_variances(problem, alone, [tuning.intercept])
         return problem if tuning is None else with_variances(problem, self._groups(problem), tuning.variances)
+
+    def _width_groups(self, problem: Problem) -> Any:
+        """Return the groups of parameters whose prior variances an average scales together."""
+        return parameter_groups(problem.linear_logits("an average over the width of the prior"), self.prior_groups)
+
+    def _with_intercept(self, average: PriorAverage, problem: Problem) -> PriorAverage:
+        """Return the average with the variance of the intercept, if the evidence chose it."""
+        if not (is_auto(self.intercept_precision) and self.fit_intercept):
+            return average
+        return replace(average, intercept=float(problem.prior.cov[-1]))
 
     def _groups(self, problem: Problem) -> Any:
         linear = problem.linear_logits("a prior chosen by evidence")
@@ -677,7 +725,11 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Return the problem with what the data choose, the cutpoints of "ordinal" and the prior of "auto", and how
         the prior was chosen; None without "auto".
         """
-        groups, problem = self._groups(problem), self._with_fitted_cutpoints(problem)
+        groups = self._groups(problem)
+        if is_average(self.prior_precision):  # a sensible width, until all are compared
+            widths = self._width_groups(problem)
+            problem = with_variances(problem, widths, fixed_width(problem, widths, "").heaviest)
+        problem = self._with_fitted_cutpoints(problem)
         if groups is None:
             return problem, None
         problem, tuning = tune_prior(problem, groups)
@@ -711,29 +763,52 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         shape = (self.particles, problem.dim)
         return before.fitted.theta if before.fitted.theta.shape == shape and self.particles > problem.dim else None
 
-    def _run(
+    def _fit_with(
+        self, sampler: Sampler, seed: int, theta: Array | None = None, checkpoint: Recorder | str | Path | None = None
+    ) -> Callable[[Problem], Posterior]:
+        """Return the function that fits a problem; the first run that it makes is the one that is recorded."""
+        recorders = [as_recorder(checkpoint)]
+
+        def fit(problem: Problem) -> Posterior:
+            return run(
+                problem,
+                sampler,
+                particles=self.particles,
+                seed=seed,
+                theta=theta,
+                progress=self.progress,
+                recorder=recorders.pop() if recorders else None,
+            )
+
+        return fit
+
+    def _fitted(
         self,
         problem: Problem,
-        sampler: Sampler,
-        seed: int,
+        fit: Callable[[Problem], Posterior],
         data: str | None,
+        tuning: Tuning | PriorAverage | None,
         *,
-        theta: Array | None = None,
-        checkpoint: Recorder | str | Path | None = None,
-    ) -> None:
-        """Run, polish and keep the result; `data` is the fingerprint of the training data."""
-        posterior = run(
-            problem,
-            sampler,
-            particles=self.particles,
-            seed=seed,
-            theta=theta,
-            progress=self.progress,
-            recorder=as_recorder(checkpoint),
-        )
+        average: bool = False,
+    ) -> Self:
+        """Fit, polish and keep the result; `data` is the fingerprint of the training data."""
+        posterior: Posterior | MixturePosterior
+        if average:
+            groups, known = self._width_groups(problem), tuning if isinstance(tuning, PriorAverage) else None
+            posterior, found = average_posterior(
+                problem, groups, fit, tuning=known, particles=self.particles, seed=self._seed()
+            )
+            problem = with_variances(problem, groups, found.heaviest)
+            tuning = self._with_intercept(found, problem)
+        else:
+            posterior = replace(fit(problem), state=None)
         self.problem_ = problem
-        polished = polish(problem, replace(posterior, state=None), self.sweeps, seed=seed, progress=self.progress)
-        self._keep(polished, data)
+        self._keep(self._polished(posterior), data)
+        self.tuning_, self.calibration_ = tuning, None
+        return self
+
+    def _polished(self, posterior: Posterior | MixturePosterior) -> Posterior | MixturePosterior:
+        return polish(self.problem_, posterior, self.sweeps, seed=self._seed(), progress=self.progress)
 
     def _keep(self, posterior: Posterior | MixturePosterior, data: str | None) -> None:
         self.posterior_ = posterior

@@ -63,6 +63,8 @@ class Evidence:
     effective: float = math.nan
 
     def __str__(self) -> str:
+        if math.isnan(self.value):
+            return f"not known ({self.method})"
         if self.bound:
             return f"at least {self.value:.2f} ({self.method})"
         bar = "" if math.isnan(self.error) else f" +- {self.error:.2g}"
@@ -98,6 +100,8 @@ def log_evidence(
     >>> round(log_evidence(problem).value, 6) == round(-9 / 4 - math.log(4 * math.pi) / 2, 6)
     True
     """
+    if isinstance(posterior, MixturePosterior) and posterior.held_out:
+        return Evidence(math.nan, math.nan, "held-out rows have scaled the average, so it has no evidence")
     if isinstance(posterior, MixturePosterior):
         own = zip(posterior.problems(problem), posterior.components, strict=True)
         parts = [log_evidence(each, component, seed=seed, budget=budget) for each, component in own]

@@ -129,3 +129,58 @@ def _scores(candidates: Sequence[Candidate], losses: Callable[[Candidate], Vecto
         if not gain > before:
             break
         before = gain
+
+
+def pooled(X: Any, y: Any, weights: Any, X_val: Any, y_val: Any) -> tuple[Any, Any, Any]:
+    """Return all rows, labels and weights of training rows and held-out rows, whose weights are 1; None without any.
+
+    >>> X, y, weights = pooled(np.zeros((2, 1)), [0, 1], [2.0, 2.0], np.ones((1, 1)), [1])
+    >>> X.shape, y.tolist(), weights.tolist()
+    ((3, 1), [0, 1, 1], [2.0, 2.0, 1.0])
+    """
+    import scipy.sparse
+
+    sparse = scipy.sparse.issparse(X) or scipy.sparse.issparse(X_val)
+    rows = scipy.sparse.vstack([X, X_val], format="csr") if sparse else np.concatenate([X, X_val])
+    own = None if weights is None else np.broadcast_to(np.asarray(weights, dtype=np.float64), (len(y),))
+    counts = None if own is None else np.concatenate([own, np.ones(len(y_val))])
+    return rows, np.concatenate([np.asarray(y), np.asarray(y_val)]), counts
+
+
+def check_same_scale(X: Any, X_val: Any, *, ratio: float = 10.0, fewest: int = 5) -> None:
+    """Raise a ValueError if held-out rows (n, D) are on another scale than the training rows (N, D): if the typical
+    feature (the median over those that vary) has a spread that differs by more than this ratio, or a mean that is more
+    than as many standard deviations away.
+
+    >>> rows = np.random.default_rng(0).standard_normal((20, 3))
+    >>> check_same_scale(rows, 100 * rows)
+    Traceback (most recent call last):
+    ...
+    ValueError: the spread of the held-out rows X_val is 1e+02 times that of the training rows; ...
+    """
+    if X_val.shape[0] < fewest:
+        return
+    (mean, sd), (mean_val, sd_val) = _moments(X), _moments(X_val)
+    varies = (sd > 0) & (sd_val > 0)
+    if not varies.any():
+        return
+    spread = float(np.exp(np.median(np.log(sd_val[varies] / sd[varies]))))
+    shift = float(np.median(np.abs(mean_val - mean)[varies] / sd[varies]))
+    remedy = 'scale both alike, in a pipeline with Pipeline(..., transform_input=["X_val"])'
+    if not 1 / ratio < spread < ratio:
+        raise ValueError(
+            f"the spread of the held-out rows X_val is {spread:.2g} times that of the training rows; {remedy}"
+        )
+    if shift > ratio:
+        raise ValueError(
+            f"the mean of the held-out rows X_val is {shift:.2g} standard deviations from that of the training rows; "
+            f"{remedy}"
+        )
+
+
+def _moments(X: Any) -> tuple[Vector, Vector]:
+    """Return mean and standard deviation (D,) of the columns of dense or sparse rows."""
+    squares = X.multiply(X) if hasattr(X, "multiply") else np.asarray(X, dtype=np.float64) ** 2
+    mean = np.asarray(X.mean(axis=0), dtype=np.float64).reshape(-1)
+    variance = np.asarray(squares.mean(axis=0), dtype=np.float64).reshape(-1) - mean**2
+    return mean, np.sqrt(np.where(variance > 1e-12 * mean**2, variance, 0.0))

@@ -111,7 +111,7 @@ class WidthAverage:
             started = time.perf_counter()
         uniform = (1 / len(self.widths),) * len(components)
         priors = tuple(own.prior for own in problems)
-        return MixturePosterior(tuple(components), choice.weights, priors, uniform, choice.message)
+        return MixturePosterior(tuple(components), choice.weights, priors, uniform, choice.message, held_out=True)
 
     def choose(self, problem: Problem, *, seed: int = 0) -> WidthChoice:
         """Return the widths, scales, spreads and weights that held-out rows choose."""

@@ -11,6 +11,7 @@ where the fitted one is right, the more so the more parameters there are. On the
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from numbers import Integral
@@ -75,6 +76,14 @@ def polish(problem: Problem, posterior: Kind, sweeps: int = 20, *, seed: int = 0
     if not isinstance(sweeps, Integral) or sweeps < 0:
         raise ValueError(f"sweeps is {sweeps!r}; expected a whole number, 0 for no polish")
     if sweeps == 0:
+        return posterior
+    if isinstance(posterior, MixturePosterior) and posterior.held_out:
+        warnings.warn(
+            "held-out rows have scaled this average, which is no posterior under a prior that polish could move it to; "
+            "it stays as it is (a number as prior_precision= gives a posterior)",
+            UserWarning,
+            stacklevel=2,
+        )
         return posterior
     if isinstance(posterior, MixturePosterior):
         pairs = zip(posterior.problems(problem), posterior.components, strict=True)

@@ -12,7 +12,7 @@ from enkbayes.core.linear_logits import LinearLogits
 from enkbayes.engine.arrays import to_numpy
 from enkbayes.inference.empirical_bayes import feature_groups, parameter_groups
 
-AUTO = "auto"
+AUTO, AVERAGE = "auto", "average"
 
 
 def weight_and_intercept_priors(
@@ -26,8 +26,8 @@ def weight_and_intercept_priors(
 ) -> tuple[Gaussian, Gaussian | None]:
     """Return the priors of the weights and of the intercept (None without one), for `Problem.create`.
 
-    precision and mean are those of `weight_prior`. A precision of "auto" counts as 1 until it is chosen. A mean with
-    one more row, (D + 1,) or (D + 1, K), also holds the mean of the intercept, in its last row.
+    precision and mean are those of `weight_prior`. A precision of "auto" or "average" counts as 1 until it is chosen. A
+    mean with one more row, (D + 1,) or (D + 1, K), also holds the mean of the intercept, in its last row.
 
     >>> weights, intercept = weight_and_intercept_priors(2, None, mean=[1.0, 2.0, 3.0])
     >>> weights.mean.tolist(), intercept.mean.tolist(), intercept.cov.tolist()
@@ -75,11 +75,19 @@ def is_auto(precision: Any) -> bool:
     return isinstance(precision, str) and precision == AUTO
 
 
+def is_average(precision: Any) -> bool:
+    """Return whether predictions are to be averaged over the precision."""
+    return isinstance(precision, str) and precision == AVERAGE
+
+
 def groups_to_choose(
     linear: LinearLogits, precision: Any, intercept_precision: Any, groups: Any
 ) -> np.ndarray[Any, Any] | None:
-    """Return the group (P,) of each parameter whose prior is to be chosen and -1 for the others; None without any."""
-    weights, intercept = is_auto(precision), is_auto(intercept_precision) and linear.intercept
+    """Return the group (P,) of each parameter whose prior is to be chosen by evidence and -1 for the others; None
+    without any. An average over the width keeps the ratios of the groups' variances, which the evidence chooses.
+    """
+    grouped = is_average(precision) and groups is not None and len(np.unique(groups)) > 1
+    weights, intercept = is_auto(precision) or grouped, is_auto(intercept_precision) and linear.intercept
     if not (weights or intercept):
         return None
     return parameter_groups(linear, groups, weights=weights, intercept=intercept)
@@ -87,15 +95,19 @@ def groups_to_choose(
 
 def chosen_precision(precision: Any, chosen: np.ndarray[Any, Any] | None, groups: Any, dim: int) -> Any:
     """Return the precision of the weights: as given, or the chosen one, a number or an array (D,) with groups."""
-    if not is_auto(precision) or chosen is None:
+    if not (is_auto(precision) or is_average(precision)) or chosen is None:
         return precision
     return float(chosen[0]) if groups is None else chosen[feature_groups(dim, groups)]
 
 
 def _number_for_auto(precision: Any, name: str) -> Any:
-    if isinstance(precision, str) and precision != AUTO:
-        raise ValueError(f'{name} is {precision!r}; expected positive numbers, or "auto"')
-    return 1.0 if is_auto(precision) else precision
+    average = is_average(precision) and name == "prior_precision"
+    if isinstance(precision, str) and not (is_auto(precision) or average):
+        words = (
+            '"average", "auto", or positive numbers' if name == "prior_precision" else 'a positive number, or "auto"'
+        )
+        raise ValueError(f"{name} is {precision!r}; expected {words}")
+    return 1.0 if average or is_auto(precision) else precision
 
 
 def _covariance(dim: int, copies: int, precision: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -184,6 +184,8 @@ def assess(
     """
     draws = affordable(problem) if draws is None else draws
     rank = data_rank(problem)
+    if isinstance(posterior, MixturePosterior) and posterior.held_out:
+        return _held_out_figures(problem, posterior, rank)
     if isinstance(posterior, MixturePosterior):
         own = zip(posterior.problems(problem), posterior.components, strict=True)
         share = max(draws // len(posterior.components), DRAWS[0])
@@ -203,6 +205,28 @@ def _predictions(problem: Problem, posterior: Posterior | MixturePosterior) -> P
     proba, method = left_out(problem, posterior)
     weights = None if problem.weights is None else to_numpy(problem.weights)
     return judge_predictions(proba, to_numpy(problem.targets), weights, method=method)
+
+
+def _held_out_figures(problem: Problem, mixture: MixturePosterior, rank: int | None) -> Trust:
+    """Return the report on an average that held-out rows have scaled: there is no exact posterior to compare with."""
+    fitted, converged = mixture.heaviest.fitted, mixture.info.converged
+    reason = "held-out rows chose the scale and the spread of the weights, so there is no posterior to compare with"
+    advice = "predictions are those that held-out rows prefer; for a posterior, pass a number as prior_precision"
+    return Trust(
+        verdict=USABLE if converged else BAD,
+        reason=reason if converged else UNCONVERGED,
+        advice=advice if converged else "scale the features",
+        residual=mixture.info.residual,
+        k_hat=math.nan,
+        effective=math.nan,
+        draws=0,
+        shift=math.nan,
+        informed=math.nan,
+        data_rank=rank,
+        spanned=fitted.freedom,
+        particles=fitted.size,
+        parameters=problem.dim,
+    )
 
 
 def combined(parts: Sequence[Trust], weights: Sequence[float]) -> Trust:

@@ -33,6 +33,7 @@ from enkbayes.engine.arrays import to_numpy
 from enkbayes.inference.empirical_bayes import Tuning
 from enkbayes.inference.evidence import Evidence
 from enkbayes.inference.feature_far_field import FeatureFarField
+from enkbayes.inference.prior_average import PriorAverage
 from enkbayes.inference.rejection import HeldOutConfidence
 from enkbayes.inference.trust import Trust
 from enkbayes.storage import container
@@ -42,10 +43,10 @@ from enkbayes.storage.format_1 import upgraded_model
 from enkbayes.storage.stored_types import TYPES, check_ensemble
 
 KIND = container.Kind("enkbayes", "a saved model", "write it again from the model", 2, {1: upgraded_model})
-RECORDS: dict[str, type] = {
+RECORDS: dict[str, Any] = {
     "trust": Trust,
     "evidence": Evidence,
-    "tuning": Tuning,
+    "tuning": Tuning | PriorAverage,
     "far_field": FeatureFarField,
     "held_out": HeldOutConfidence,
 }
@@ -72,7 +73,7 @@ class Artefact:
     library: str = ""
     trust: Trust | None = None
     evidence: Evidence | None = None
-    tuning: Tuning | None = None
+    tuning: Tuning | PriorAverage | None = None
     far_field: FeatureFarField | None = None
     held_out: HeldOutConfidence | None = None
 

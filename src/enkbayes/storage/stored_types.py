@@ -25,6 +25,7 @@ from enkbayes.inference.evidence import Evidence
 from enkbayes.inference.far_field import Extent, FarFieldChoice
 from enkbayes.inference.feature_far_field import FeatureFarField
 from enkbayes.inference.prediction_verdict import PredictionVerdict
+from enkbayes.inference.prior_average import PriorAverage
 from enkbayes.inference.rejection import HeldOutConfidence
 from enkbayes.inference.trust import Trust
 from enkbayes.samplers import BY_NAME, State
@@ -50,6 +51,7 @@ TYPES: dict[str, type] = {
     "PredictionVerdict": PredictionVerdict,
     "Evidence": Evidence,
     "Tuning": Tuning,
+    "PriorAverage": PriorAverage,
     "FeatureFarField": FeatureFarField,
     "Extent": Extent,
     "FarFieldChoice": FarFieldChoice,

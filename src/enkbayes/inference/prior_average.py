@@ -1,0 +1,526 @@
+"""The default prior: a Gaussian whose width is not known, averaged over a grid of widths.
+
+The width v is the prior variance of the logit of a typical row: weights N(0, v / mean|x|^2), each feature group in its
+own proportion. A grid of widths v_k is weighed in two steps.
+
+1. By evidence. The standard deviation sqrt(v) has a half-Cauchy prior, so on a grid with equal steps in log v
+
+       e_k ~ Z(v_k) s_k / (1 + (s_k / scale)^2),        s_k = sqrt(v_k).
+
+2. By prediction. Every fold of the rows is predicted by the fits to the others, p_nk for the class of row n. The
+   weights of the average are those of stacking (Yao et al. 2018) with a Dirichlet prior around e, a little widened:
+
+       w = argmax  sum_n log sum_k w_k p_nk  +  c sum_k ((1 - share) e_k + share h_k) log w_k,
+
+   h the hyperprior. c counts in rows. Where predictions of the widths hardly differ the evidence decides, which is
+   right if the model is; where they differ, predictions do, which are right in any case. The share of the hyperprior
+   leaves some weight to widths that the evidence rules out, which outliers are better predicted by.
+
+Leave-one-out from one fit would be cheaper than folds, but it is too optimistic where rows are fewer than features, or
+priors wide. Folds are cheap where each fit starts from the one before it on the grid. With fewer rows than features all
+fits are in the space of the rows, which is exact.
+
+Rows are sorted by class and a random projection of their features, equal rows are joined, and folds are assigned in
+this order: the order of the rows does not matter, equal rows share a fold, and a row of weight 2 counts as two rows.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from enkbayes.core.ensemble import AffineEnsemble
+from enkbayes.core.gaussian import Gaussian, standard_points
+from enkbayes.core.mixture import MixturePosterior
+from enkbayes.core.moments import Diverged
+from enkbayes.core.posterior import Posterior
+from enkbayes.core.problem import Problem
+from enkbayes.engine.arrays import to_numpy
+from enkbayes.engine.rows import ArrayRows, Chunk, Sums
+from enkbayes.inference.empirical_bayes import FIXED, with_variances
+from enkbayes.inference.evidence import elbo
+from enkbayes.inference.many_classes import WidthAverage
+from enkbayes.samplers import MeanField
+from enkbayes.samplers.run import run
+
+Numbers = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class PriorAverage:
+    """The widths that are averaged over, from narrow to wide.
+
+    widths : prior variance of the logit of a typical row, for each component
+    variances : of the weights, for each component one number for each group of features
+    weights : of the components in the average
+    prior_weights : of the components under the hyperprior
+    rows : number of rows that chose the weights, each predicted without itself; 0 if nothing was chosen
+    message : a sentence
+    intercept : variance of the intercept, if it was chosen too
+    """
+
+    widths: tuple[float, ...]
+    variances: tuple[tuple[float, ...], ...]
+    weights: tuple[float, ...]
+    prior_weights: tuple[float, ...]
+    rows: int
+    message: str
+    intercept: float | None = None
+
+    @property
+    def precisions(self) -> Numbers:
+        """One precision (G,) for each group of features: the geometric mean over the components, by their weights."""
+        logs = np.log(np.asarray(self.variances))
+        return np.asarray(np.exp(-np.asarray(self.weights) @ logs))
+
+    @property
+    def heaviest(self) -> tuple[float, ...]:
+        """The variances (G,) of the component with the largest weight."""
+        return self.variances[int(np.argmax(self.weights))]
+
+
+@dataclass(frozen=True)
+class WidthGrid:
+    """The grid of widths, the hyperprior, and how the weights are found.
+
+    widths : of the grid, from narrow to wide, with equal steps in the logarithm
+    scale : of the half-Cauchy prior of the standard deviation of a typical row's logit
+    scale_softmax : the same for the K logits of a softmax, which many a set of classes wants wider
+    start : width at which the search begins; it ends in both directions at widths that are hopeless
+    hopeless : nats by which evidence and predictions are then below the best
+    folds : parts of the rows, each predicted by the fits to the others
+    few_folds, long : the same where a fit costs more than `long` multiplications
+    pseudo_rows, share : c and the share of the hyperprior above
+    negligible : weight below which a component is left out
+    tol, tol_folds : residual of the fits to all rows and of those that only predict a fold
+    steps, steps_folds : largest numbers of steps of these fits, which start near their ends
+    fallback : width that stands for all where nothing can be chosen, because rows cannot be held out
+    most : number of parameters of one logit, in the space of the rows, beyond which as many rows as that choose
+    most_softmax, most_logits : parameters and logits of all rows of a softmax, beyond which it is averaged over point
+        estimates and their spreads, because its averages over Gaussian logits are dear
+    """
+
+    widths: tuple[float, ...] = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0)
+    scale: float = 4.0
+    scale_softmax: float = 16.0
+    start: float = 3.0
+    hopeless: float = 8.0
+    folds: int = 5
+    few_folds: int = 2
+    long: float = 1e9
+    pseudo_rows: float = 1.0
+    share: float = 0.1
+    negligible: float = 0.01
+    tol: float = 1e-2
+    tol_folds: float = 5e-2
+    steps: int = 40
+    steps_folds: int = 12
+    fallback: float = 3.0
+    most: int = 1000
+    most_softmax: int = 350
+    most_logits: int = 1000
+
+    def log_hyperprior(self, problem: Problem) -> Numbers:
+        """Return the log prior weight of each width."""
+        sd = np.sqrt(np.asarray(self.widths))
+        scale = self.scale if problem.likelihood.outputs is None else self.scale_softmax
+        density = sd / (1 + (sd / scale) ** 2)
+        return np.asarray(np.log(density / density.sum()))
+
+    def affordable(self, problem: Problem) -> bool:
+        """Return whether fits of all widths to all rows and folds are affordable."""
+        K = problem.likelihood.outputs
+        if K is None:
+            return True
+        return min(problem.dim, problem.size * K) <= self.most_softmax and problem.size * K <= self.most_logits
+
+
+def average_posterior(
+    problem: Problem,
+    groups: Numbers,
+    fit: Callable[[Problem], Posterior],
+    *,
+    tuning: PriorAverage | None = None,
+    particles: int = 200,
+    seed: int = 0,
+    grid: WidthGrid | None = None,
+) -> tuple[MixturePosterior, PriorAverage]:
+    """Return the posterior of the default prior: what the estimators call, for problems of any size.
+
+    A softmax that is too large for fits of all widths is averaged over point estimates and their spreads
+    (`many_classes.py`). Rows that are not in memory, or are shared between processes, cannot be held out; then a single
+    width stands for all, and a UserWarning says so. Parameters are those of `average_over_widths`; a `tuning` that was
+    found before is used as it is.
+    """
+    grid, many = WidthGrid() if grid is None else grid, WidthAverage()
+    if tuning is None and not grid.affordable(problem) and many.fits(problem):
+        mixture = many.posterior(problem, particles=particles, seed=seed)
+        return mixture, _described(problem, groups, mixture)
+    average = weigh(problem, groups, grid=grid) if tuning is None else tuning
+    return mixture_of(problem, groups, average, fit), average
+
+
+def _described(problem: Problem, groups: Numbers, mixture: MixturePosterior) -> PriorAverage:
+    """Return the widths of a mixture."""
+    own = [problem.with_prior(prior) for prior in mixture.priors]
+    return PriorAverage(
+        widths=tuple(logit_variance(each, groups) for each in own),
+        variances=tuple(tuple(map(float, _shape(each, groups))) for each in own),
+        weights=mixture.weights,
+        prior_weights=mixture.prior_weights,
+        rows=problem.size,
+        message=mixture.message,
+    )
+
+
+def weigh(problem: Problem, groups: Numbers, *, grid: WidthGrid | None = None) -> PriorAverage:
+    """Return the widths and weights that the rows choose, or a single width, with a UserWarning, where they cannot."""
+    grid = WidthGrid() if grid is None else grid
+    if not isinstance(problem.rows, ArrayRows):
+        why = "the rows are in several places and none can be held out; pass tuning=clf.tune(X, y) to choose from all"
+    elif not grid.affordable(problem):
+        why = f"{problem.dim:,} parameters of a softmax are too many to compare widths"
+    else:
+        return weigh_widths(problem, groups, grid=grid)
+    found = fixed_width(problem, groups, why, grid=grid)
+    warnings.warn(found.message, UserWarning, stacklevel=2)
+    return found
+
+
+def updated(problem: Problem, mixture: MixturePosterior, fit: Callable[[Problem], Posterior]) -> MixturePosterior:
+    """Return the mixture after more rows: every component is the prior of its next fit, and its weight is multiplied by
+    the evidence of the rows, how probable they were to it.
+
+    The prior of the problem is not used. Point estimates have no spread to learn with, and stay as they are.
+
+    >>> import enkbayes as eb
+    >>> rng = np.random.default_rng(0)
+    >>> features = rng.standard_normal((200, 3))
+    >>> first, second = (eb.Problem.create(x, x[:, 0] > 0) for x in np.split(features, 2))
+    >>> mixture, _ = average_over_widths(first, np.zeros(3, dtype=int), eb.run)
+    >>> later = updated(second, mixture, eb.run)
+    >>> len(later.components) == len(mixture.components), later.weights != mixture.weights
+    (True, True)
+    """
+    components, priors, logs = [], [], []
+    for component, weight in zip(mixture.components, mixture.weights, strict=True):
+        before = replace(component, ensemble=component.fitted.to(problem.prior.mean), before=None)
+        own = replace(problem.with_prior(before.distribution), likelihood=component.likelihood)
+        found = replace(fit(own), state=None)
+        components.append(found)
+        priors.append(own.prior)
+        logs.append(math.log(max(weight, 1e-300)) + elbo(own, found).value)
+    weights = np.exp(np.asarray(logs) - max(logs))
+    weights /= weights.sum()
+    return MixturePosterior(
+        tuple(components), tuple(map(float, weights)), tuple(priors), mixture.weights, mixture.message
+    )
+
+
+def average_over_widths(
+    problem: Problem, groups: Numbers, fit: Callable[[Problem], Posterior], *, grid: WidthGrid | None = None
+) -> tuple[MixturePosterior, PriorAverage]:
+    """Return the posterior averaged over the width of the prior, and how the widths were weighed.
+
+    Parameters
+    ----------
+    problem : Problem
+        With linear logits, classes and rows in memory, and a prior with a diagonal covariance.
+    groups : array (P,) of integers
+        As in `tune_prior`: the variances of the parameters of groups 0, 1, ... are scaled together; parameters with -1
+        keep their prior. The ratios of the variances are those of the problem's prior.
+    fit : callable
+        Problem -> Posterior, the run of a component.
+    grid : WidthGrid, optional
+        The grid, the hyperprior, and how the weights are found.
+
+    Examples
+    --------
+    >>> import enkbayes as eb
+    >>> rng = np.random.default_rng(0)
+    >>> features = rng.standard_normal((100, 5))
+    >>> problem = eb.Problem.create(features, features[:, 0] + rng.logistic(size=100) > 0)
+    >>> posterior, average = average_over_widths(problem, np.zeros(5, dtype=int), eb.run)
+    >>> bool(abs(sum(average.weights) - 1) < 1e-9), len(posterior.components) == len(average.widths) > 1
+    (True, True)
+    """
+    average = weigh_widths(problem, groups, grid=grid)
+    return mixture_of(problem, groups, average, fit), average
+
+
+def mixture_of(
+    problem: Problem, groups: Numbers, average: PriorAverage, fit: Callable[[Problem], Posterior]
+) -> MixturePosterior:
+    """Return the mixture of the fits to all rows under each prior of an average, the heaviest first to be fitted."""
+    problems = [with_variances(problem, groups, each) for each in average.variances]
+    order = np.argsort(-np.asarray(average.weights), kind="stable")
+    fitted: dict[int, Posterior] = {}
+    for k in map(int, order):
+        found = replace(fit(problems[k]), state=None)
+        if fitted and np.array_equal(to_numpy(found.ensemble.points), to_numpy(fitted[int(order[0])].ensemble.points)):
+            shared = replace(found.ensemble, points=fitted[int(order[0])].ensemble.points)  # stored once
+            found = replace(found, ensemble=shared)
+        fitted[k] = found
+    components = tuple(fitted[k] for k in range(len(problems)))
+    priors = tuple(each.prior for each in problems)
+    return MixturePosterior(components, average.weights, priors, average.prior_weights, average.message)
+
+
+def weigh_widths(problem: Problem, groups: Numbers, *, grid: WidthGrid | None = None) -> PriorAverage:
+    """Return the widths of the prior and their weights; parameters are those of `average_over_widths`.
+
+    >>> rng = np.random.default_rng(0)
+    >>> features = rng.standard_normal((100, 5))
+    >>> weigh_widths(Problem.create(features, features[:, 0] > 0), np.zeros(5, dtype=int)).rows
+    100
+    """
+    grid = WidthGrid() if grid is None else grid
+    if not problem.prior.diagonal:
+        raise ValueError("the prior has a full covariance; expected a diagonal one to average over its width")
+    size = problem.size
+    problem = distinct_rows(problem.in_double())
+    shape, unit = _shape(problem, groups), logit_variance(problem, groups)
+    if problem.likelihood.outputs is None and min(problem.dim, problem.size) > grid.most:
+        problem = problem.subset(np.sort(np.random.default_rng(10).permutation(problem.size)[: grid.most]))
+    compact = _in_row_space(problem, groups)
+    own = groups if compact.dim == problem.dim else _compact_groups(compact)
+    return _Search(compact, own, shape, unit, grid).average(size)
+
+
+def fixed_width(problem: Problem, groups: Numbers, why: str, *, grid: WidthGrid | None = None) -> PriorAverage:
+    """Return a single width, that of the grid's `fallback`, for rows of which none can be held out.
+
+    >>> problem = Problem.create([[1.0, 1.0], [0.0, 2.0]], [1, 0])
+    >>> fixed_width(problem, np.zeros(2, dtype=int), "rows are not in memory").variances
+    ((1.0,),)
+    """
+    grid = WidthGrid() if grid is None else grid
+    shape, unit = _shape(problem, groups), logit_variance(problem, groups)
+    variances = tuple(float(x) for x in shape * grid.fallback / unit)
+    message = f"one prior width, logit variance {grid.fallback:g}, because {why}"
+    return PriorAverage((grid.fallback,), (variances,), (1.0,), (1.0,), 0, message)
+
+
+def logit_variance(problem: Problem, groups: Numbers) -> float:
+    """Return the prior variance of a typical row's logit that comes from the parameters of all groups.
+
+    >>> problem = Problem.create([[1.0, 1.0], [0.0, 2.0]], [1, 0], 2.0, intercept=100.0)
+    >>> logit_variance(problem, np.asarray([0, 0, -1]))
+    6.0
+    """
+    linear = problem.linear_logits("an average over the width of the prior")
+    outputs = linear.outputs or 1
+    variances = np.where(groups == FIXED, 0.0, to_numpy(problem.prior.cov))
+    by_feature = variances.reshape(-1, outputs).mean(axis=1)[: linear.features]
+
+    def contribution(chunk: Chunk) -> Sums:
+        x = chunk.features
+        squares = x.multiply(x) if scipy.sparse.issparse(x) else to_numpy(x) ** 2
+        weights = np.ones(chunk.size) if chunk.weights is None else to_numpy(chunk.weights).astype(np.float64)
+        return np.asarray(weights @ squares).reshape(-1) @ by_feature + np.zeros(1), np.asarray([weights.sum()])
+
+    total, size = problem.rows.sum(contribution)
+    return float(total[0]) / max(float(size[0]), 1e-300) or 1.0  # features that are all zero have no logits
+
+
+def stacking_weights(proba: Numbers, around: Numbers, pseudo_rows: float, counts: Numbers, *, steps: int = 300) -> Any:
+    """Return the weights (W,) that maximise sum_n counts_n log sum_k w_k p_nk + pseudo_rows sum_k around_k log w_k, for
+    the probabilities (N, W) of the classes that came: the EM steps of a mixture.
+
+    >>> proba = np.asarray([[0.9, 0.1], [0.8, 0.2], [0.1, 0.9]])
+    >>> stacking_weights(proba, np.asarray([0.5, 0.5]), 1e6, np.ones(3)).round(3).tolist()
+    [0.5, 0.5]
+    >>> stacking_weights(proba[:2], np.asarray([0.5, 0.5]), 1e-6, np.ones(2)).round(3).tolist()
+    [1.0, 0.0]
+    """
+    w, p = around.copy(), np.maximum(proba, 1e-12)
+    for _ in range(steps):
+        share = p * w
+        share /= share.sum(axis=1, keepdims=True)
+        w = counts @ share + pseudo_rows * around
+        w /= w.sum()
+    return w
+
+
+def distinct_rows(problem: Problem) -> Problem:
+    """Return the problem with its rows in the order of their class and of a random projection of their features, equal
+    rows joined into one with the sum of their weights, and rows of weight 0 left out.
+
+    >>> problem = Problem.create([[2.0], [1.0], [2.0], [3.0]], [0, 1, 0, 1], weights=[1.0, 1.0, 2.0, 0.0])
+    >>> small = distinct_rows(problem)
+    >>> small.features.tolist(), small.targets.tolist(), small.weights.tolist()
+    ([[2.0], [1.0]], [0.0, 1.0], [3.0, 1.0])
+    """
+    features, targets, weights = problem.features, problem.targets, problem.weights
+    direction = np.random.default_rng(9).standard_normal(features.shape[1])
+    scaled = features.multiply(direction) if scipy.sparse.issparse(features) else features * direction
+    pairs = np.stack([targets.astype(np.float64), np.asarray(scaled.sum(axis=1)).reshape(-1)], axis=1)
+    counts = np.ones(problem.size) if weights is None else weights
+    some = np.flatnonzero(counts > 0)
+    _, index, inverse = np.unique(pairs[some], axis=0, return_index=True, return_inverse=True)
+    rows = some[index]
+    joined = np.bincount(inverse.reshape(-1), counts[some])
+    return problem.subset(rows).with_arrays(weights=joined)
+
+
+@dataclass(eq=False)
+class _Search:
+    """Fits along the grid, in the space of the rows: to all rows, and without each fold."""
+
+    problem: Problem
+    groups: Numbers
+    shape: Numbers
+    unit: float
+    grid: WidthGrid
+    starts: dict[int, Numbers] = field(default_factory=dict)  # -1: of the fits to all rows, k: without fold k
+
+    def average(self, rows: int) -> PriorAverage:
+        """Return the weights of the widths; `rows` is the number of rows before equal ones were joined."""
+        grid, problem = self.grid, self.problem
+        counts = problem.weights
+        count = min(self._folds(), problem.size)
+        folds = np.arange(problem.size) % max(count, 1)  # the rows are sorted by class
+        log_prior = grid.log_hyperprior(problem)
+        evidence: dict[int, float] = {}
+        proba: dict[int, Numbers] = {}
+        start = int(np.argmin(np.abs(np.log(np.asarray(grid.widths) / grid.start))))
+        first: dict[int, Numbers] = {}
+        for outwards in (range(start, len(grid.widths)), range(start - 1, -1, -1)):
+            self.starts = dict(first)
+            for k in outwards:
+                evidence[k] = self._fitted(k)
+                proba[k] = self._predicted(k, folds, count)
+                first = first or dict(self.starts)
+                if self._hopeless(k, evidence, proba, log_prior, counts):
+                    break
+        tried = sorted(evidence)
+        logs = np.asarray([evidence[k] + log_prior[k] for k in tried])
+        by_evidence, before = np.exp(logs - logs.max()), np.exp(log_prior[tried])
+        around = (1 - grid.share) * by_evidence / by_evidence.sum() + grid.share * before / before.sum()
+        if count > 1:
+            table = np.stack([proba[k] for k in tried], axis=1)
+            weights = stacking_weights(table, around, grid.pseudo_rows, counts)
+        else:
+            weights = by_evidence / by_evidence.sum()
+        kept = [i for i in range(len(tried)) if weights[i] >= min(grid.negligible, float(weights.max()))]
+        shares = weights[kept] / weights[kept].sum()
+        widths = tuple(grid.widths[tried[i]] for i in kept)
+        return PriorAverage(
+            widths=widths,
+            variances=tuple(tuple(map(float, self._variances(width))) for width in widths),
+            weights=tuple(map(float, shares)),
+            prior_weights=tuple(float(np.exp(log_prior[tried[i]])) for i in kept),
+            rows=rows if count > 1 else 0,
+            message=_message(widths, shares, rows, count, grid),
+        )
+
+    def _folds(self) -> int:
+        cost = self.problem.size * self.problem.dim**2
+        return self.grid.folds if cost <= self.grid.long else self.grid.few_folds
+
+    def _variances(self, width: float) -> Numbers:
+        return self.shape * (width / self.unit)
+
+    def _fit(self, problem: Problem, key: int, tol: float, steps: int) -> Posterior:
+        """Return the mean-field fit, from the last one with the same key."""
+        start = self.starts.get(key, self.starts.get(-1))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a fit that has not converged predicts badly, and is judged by that
+            posterior = run(problem, MeanField(tol, steps), particles=problem.dim + 2, theta=start)
+        points = standard_points(problem.dim + 2, problem.dim, np.random.default_rng(0))
+        fitted: AffineEnsemble = posterior.fitted
+        if fitted.rank == problem.dim and fitted.complement is None:
+            self.starts[key] = np.asarray(replace(fitted, points=points).theta)
+        return posterior
+
+    def _fitted(self, k: int) -> float:
+        """Return the log evidence of a width, from below, and remember the fit."""
+        problem = with_variances(self.problem, self.groups, self._variances(self.grid.widths[k]))
+        try:
+            return elbo(problem, self._fit(problem, -1, self.grid.tol, self.grid.steps)).value
+        except (Diverged, ValueError):
+            return -math.inf
+
+    def _predicted(self, k: int, folds: Numbers, count: int) -> Numbers:
+        """Return the probability (N,) of each row's class under the fit without its fold."""
+        problem = with_variances(self.problem, self.groups, self._variances(self.grid.widths[k]))
+        targets = to_numpy(problem.targets).astype(int)
+        found = np.full(problem.size, 1.0)
+        if count < 2:
+            return found
+        for fold in range(count):
+            inside, outside = np.flatnonzero(folds == fold), np.flatnonzero(folds != fold)
+            if len(inside) and len(outside):
+                part = problem.subset(outside)
+                try:
+                    fitted = self._fit(part, fold, self.grid.tol_folds, self.grid.steps_folds)
+                    proba = fitted.predict_proba(problem.features[inside, :])
+                    found[inside] = proba[np.arange(len(inside)), targets[inside]]
+                except (Diverged, ValueError):
+                    found[inside] = 1e-12
+        return found
+
+    def _hopeless(
+        self,
+        k: int,
+        evidence: dict[int, float],
+        proba: dict[int, Numbers],
+        log_prior: Numbers,
+        counts: Numbers,
+    ) -> bool:
+        """Return whether evidence and predictions both say that widths beyond this one are useless."""
+        scores = {i: float(counts @ np.log(np.maximum(p, 1e-12))) for i, p in proba.items()}
+        heights = {i: e + log_prior[i] for i, e in evidence.items()}
+        far = self.grid.hopeless
+        return scores[k] < max(scores.values()) - far and heights[k] < max(heights.values()) - far
+
+
+def _message(widths: Sequence[float], weights: Numbers, size: int, folds: int, grid: WidthGrid) -> str:
+    parts = ", ".join(f"{width:g} ({100 * weight:.0f} %)" for width, weight in zip(widths, weights, strict=True))
+    how = f"evidence and {folds} folds of {size:,} rows" if folds > 1 else "evidence"
+    found = f"averaged over prior widths, logit variances {parts}, weighed by {how}"
+    if widths[-1] == grid.widths[-1] and weights[-1] > 0.5:
+        return f"{found}; the data do not determine the width, which is as wide as allowed"
+    return found
+
+
+def _shape(problem: Problem, groups: Numbers) -> Numbers:
+    """Return the prior variances (G,) of the groups."""
+    cov = to_numpy(problem.prior.cov).astype(np.float64)
+    return np.asarray([cov[groups == g][0] for g in range(int(groups.max()) + 1)])
+
+
+def _in_row_space(problem: Problem, groups: Numbers) -> Problem:
+    """Return the problem in the space that its rows span, if that is smaller, there is one group of features, and its
+    prior is centred: the weights are then N(0, v I) in any orthonormal basis.
+
+    With the Gram matrix X X' = U diag(s^2) U' the features in the basis of the rows are U diag(s).
+    """
+    linear, size = problem.linear_logits("an average over the width of the prior"), problem.size
+    one = int(groups.max()) == 0 and not np.any(to_numpy(problem.prior.mean)[groups == 0])
+    if not one or linear.features <= size:
+        return problem
+    gram = problem.features @ problem.features.T
+    gram = np.asarray(gram.toarray() if scipy.sparse.issparse(gram) else gram)
+    values, U = np.linalg.eigh(gram)
+    keep = values > max(values[-1], 1e-300) * size * np.finfo(np.float64).eps
+    features = U[:, keep] * np.sqrt(values[keep]) if keep.any() else np.zeros((size, 1))
+    outputs, rank = linear.outputs or 1, features.shape[1]
+    weights = rank * outputs
+    mean = np.concatenate([np.zeros(weights), problem.prior.mean[linear.features * outputs :]])
+    cov = np.concatenate([np.full(weights, problem.prior.cov[0]), problem.prior.cov[linear.features * outputs :]])
+    model = replace(linear, features=rank)
+    return replace(problem.with_arrays(features=features), model=model, prior=Gaussian(mean, cov))
+
+
+def _compact_groups(problem: Problem) -> Numbers:
+    """Return the groups (P,) of a problem in the space of its rows."""
+    linear = problem.linear_logits("an average over the width of the prior")
+    outputs = linear.outputs or 1
+    return np.repeat(np.append(np.zeros(linear.features, dtype=int), [FIXED] * linear.intercept), outputs)

@@ -1,0 +1,177 @@
+"""The default prior: an average over its width."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+import scipy.sparse
+from scipy.special import expit, logsumexp
+
+import enkbayes as eb
+from enkbayes.inference.empirical_bayes import with_variances
+from enkbayes.inference.prior_average import (
+    WidthGrid,
+    average_over_widths,
+    average_posterior,
+    fixed_width,
+    logit_variance,
+    stacking_weights,
+    weigh_widths,
+)
+
+fit = partial(eb.run, particles=60)
+
+
+def data(size=80, dim=6, spread=1.5, seed=0):
+    rng = np.random.default_rng(seed)
+    features = rng.standard_normal((size, dim))
+    weights = rng.standard_normal(dim) * spread / np.sqrt(dim)
+    return features, (rng.random(size) < expit(features @ weights)).astype(int)
+
+
+def problem(features, labels, **settings):
+    return eb.Problem.create(features, labels, intercept=100.0, classes=[0, 1], **settings)
+
+
+def groups(dim):
+    return np.append(np.zeros(dim, dtype=int), -1)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1])
+def test_weights_are_by_evidence_where_no_row_can_be_held_out(share):
+    features, labels = data(1, 2)
+    grid = WidthGrid(share=share)
+    found = weigh_widths(problem(features, labels), groups(2), grid=grid)
+    assert found.rows == 0
+    assert abs(sum(found.weights) - 1) < 1e-12
+    prior = np.asarray(found.prior_weights)
+    np.testing.assert_allclose(found.weights, prior / prior.sum(), atol=0.1)  # one row says little
+
+
+def test_a_mixture_of_the_widths_has_their_priors_and_weights():
+    features, labels = data()
+    base = problem(features, labels)
+    mixture, average = average_over_widths(base, groups(6), fit)
+    assert mixture.weights == average.weights
+    assert abs(sum(average.weights) - 1) < 1e-12
+    for width, prior in zip(average.widths, mixture.priors, strict=True):
+        np.testing.assert_allclose(logit_variance(base.with_prior(prior), groups(6)), width)
+        assert prior.cov[-1] == 100.0  # the intercept keeps its prior
+    assert all(c.ensemble.points is mixture.components[0].ensemble.points for c in mixture.components)
+
+
+def test_rows_in_any_order_and_repeated_rows_give_the_same_weights():
+    features, labels = data(40)
+    counts = np.random.default_rng(1).integers(0, 4, 40)
+    weighted = weigh_widths(problem(features, labels, weights=counts), groups(6))
+    order = np.random.default_rng(2).permutation(np.repeat(np.arange(40), counts))
+    repeated = weigh_widths(problem(features[order], labels[order]), groups(6))
+    assert weighted.weights == repeated.weights
+    assert weighted.variances == repeated.variances
+
+
+def test_units_of_the_features_do_not_matter():
+    features, labels = data(40)
+    here, there = (weigh_widths(problem(s * features, labels), groups(6)) for s in (1.0, 1024.0))
+    np.testing.assert_allclose(there.weights, here.weights, atol=1e-3)
+    np.testing.assert_allclose(np.asarray(there.variances) * 1024.0**2, here.variances)
+
+
+def test_fewer_rows_than_features_are_the_same_problem_in_the_space_of_the_rows():
+    features, labels = data(20, 30, spread=3.0)
+    narrow = WidthGrid(widths=(0.3, 3.0, 30.0), tol=1e-6, tol_folds=1e-6, steps=200, steps_folds=200)
+    two_groups = np.append(np.repeat([0, 1], 15), -1)  # two equal groups are one, and fitted in all directions
+    reduced = weigh_widths(problem(features, labels), groups(30), grid=narrow)
+    full = weigh_widths(problem(features, labels), two_groups, grid=narrow)
+    np.testing.assert_allclose(full.weights, reduced.weights, atol=1e-3)
+    sparse = weigh_widths(problem(scipy.sparse.csr_array(features), labels), groups(30), grid=narrow)
+    np.testing.assert_allclose(sparse.weights, reduced.weights, atol=1e-3)
+
+
+def test_wide_signals_get_wide_priors_and_noise_gets_narrow_ones():
+    def typical(spread):
+        found = weigh_widths(problem(*data(300, 6, spread)), groups(6))
+        return np.exp(np.asarray(found.weights) @ np.log(found.widths))
+
+    assert typical(0.0) < 0.3
+    assert typical(6.0) > 5.0
+
+
+def test_separable_data_have_a_finite_average():
+    features, _ = data(60)
+    mixture, average = average_over_widths(problem(features, features[:, 0] > 0), groups(6), fit)
+    assert mixture.info.converged
+    assert np.all(np.isfinite(mixture.predict_proba(features)))
+    assert average.widths[-1] > 30
+
+
+def test_three_classes():
+    rng = np.random.default_rng(0)
+    features = rng.standard_normal((60, 3))
+    labels = np.argmax(features + 0.5 * rng.gumbel(size=(60, 3)), axis=1)
+    base = eb.Problem.create(features, labels, intercept=100.0)
+    mixture, average = average_over_widths(base, np.repeat([0, 0, 0, -1], 3), fit)
+    assert mixture.predict_proba(features).shape == (60, 3)
+    assert average.rows == 60
+
+
+def test_many_classes_are_averaged_over_point_estimates():
+    rng = np.random.default_rng(0)
+    features = rng.standard_normal((160, 3))
+    labels = np.argmax(features @ (3 * rng.standard_normal((3, 8))) + rng.gumbel(size=(160, 8)), axis=1)
+    base = eb.Problem.create(features, labels, intercept=100.0)
+    mixture, average = average_posterior(base, np.repeat([0, 0, 0, -1], base.likelihood.outputs), fit)
+    assert average.weights == mixture.weights
+    assert mixture.theta.shape == (200, base.dim)
+
+
+def test_rows_elsewhere_get_a_single_width_and_a_warning():
+    features, labels = data()
+    streamed = eb.Problem.stream([(features[:40], labels[:40]), (features[40:], labels[40:])], intercept=100.0)
+    with pytest.warns(UserWarning, match="one prior width, logit variance 3, because the rows are in several places"):
+        mixture, average = average_posterior(streamed, groups(6), fit)
+    expected = fixed_width(problem(features, labels), groups(6), "")
+    np.testing.assert_allclose(average.variances, expected.variances)
+    assert mixture.weights == (1.0,)
+
+
+def test_stacking_weights_maximise_their_objective():
+    rng = np.random.default_rng(0)
+    proba, around, counts = rng.random((50, 4)), rng.dirichlet(np.ones(4)), rng.integers(1, 3, 50)
+    found = stacking_weights(proba, around, 2.0, counts)
+
+    def objective(w):
+        return counts @ np.log(proba @ w) + 2.0 * around @ np.log(w)
+
+    others = [0.9 * found + 0.1 * rng.dirichlet(np.ones(4)) for _ in range(50)]
+    assert objective(found) >= max(map(objective, others)) - 1e-6
+
+
+def test_by_evidence_it_is_the_hierarchical_model():
+    """With huge pseudo-counts the weights are those of the half-Cauchy prior times evidence; against a fine grid."""
+    features, labels = data(25, 2)
+    base, labelled = problem(features, labels), groups(2)
+    mixture, _ = average_over_widths(base, labelled, fit, grid=WidthGrid(pseudo_rows=1e9, share=0.0, hopeless=1e9))
+    sd = np.exp(np.linspace(np.log(0.1), np.log(60), 60))
+    unit = logit_variance(base, labelled)
+    problems = [with_variances(base, labelled, [s**2 / unit]) for s in sd]
+    posteriors = [eb.run(p, particles=60) for p in problems]
+    logs = [eb.log_evidence(p, q).value for p, q in zip(problems, posteriors, strict=True)]
+    logs = np.asarray(logs) + np.log(sd / (1 + (sd / WidthGrid().scale) ** 2))
+    weights = np.exp(logs - logsumexp(logs))
+    fresh = np.random.default_rng(1).standard_normal((100, 2))
+    fine = sum(w * q.predict_proba(fresh) for w, q in zip(weights, posteriors, strict=True))
+    assert np.abs(mixture.predict_proba(fresh) - fine).mean() < 0.005
+
+
+def test_what_held_out_rows_have_scaled_is_not_compared_with_a_posterior():
+    features = np.random.default_rng(0).standard_normal((60, 30))
+    labels = np.arange(60) % 20
+    base = eb.Problem.create(features, labels, intercept=100.0)
+    mixture, _ = average_posterior(base, np.repeat([0] * 30 + [-1], 20), fit)
+    trust = eb.assess(base, mixture)
+    assert trust.verdict == "usable"
+    assert "held-out rows chose the scale" in trust.reason
+    assert str(eb.log_evidence(base, mixture)).startswith("not known")
+    with pytest.warns(UserWarning, match="held-out rows have scaled this average"):
+        assert eb.polish(base, mixture, 3) is mixture
