@@ -20,7 +20,19 @@ def fit(tmp_path, monkeypatch):
     np.savez("data.npz", a=x[:, 0], b=x[:, 1], y=(x[:, 0] + x[:, 1] ** 2 > 0.5).astype(int))
 
     def call(*words, out="model.safetensors"):
-        start = ["fit", "data.npz", "--target", "y", "--out", out, "--sampler", "homotopy", "--quiet"]
+        start = [
+            "fit",
+            "data.npz",
+            "--target",
+            "y",
+            "--out",
+            out,
+            "--sampler",
+            "homotopy",
+            "--prior-precision",
+            "1",
+            "--quiet",
+        ]
         return CliRunner().invoke(app, [*start, *words], prog_name="enkbayes")
 
     return call

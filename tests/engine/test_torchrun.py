@@ -23,9 +23,9 @@ WORKER = Path(__file__).with_name("torchrun_worker.py")
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
 CLOSE = 1e-8  # between the particles of one process and of several
 SETTINGS = {
-    "three": ["three.csv", "--particles", "60"],
+    "three": ["three.csv", "--particles", "60", "--prior-precision", "1"],
     "auto": ["two.npz", "--prior-precision", "auto", "--sweeps", "2"],
-    "tiny": ["tiny.npz", "--particles", "30"],
+    "tiny": ["tiny.npz", "--particles", "30", "--prior-precision", "1"],
 }
 LOST = ["fit", *SETTINGS["three"], "--target", "y", "--out", "lost.safetensors", "--checkpoint", "run.safetensors"]
 

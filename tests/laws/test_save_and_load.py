@@ -45,7 +45,9 @@ def test_every_method(tmp_path, name, problem):
         eb.save(fitted, path)
         same(fitted, eb.load(path))
     else:
-        with pytest.raises(ValueError, match=r"cannot save .*; expected an EnsembleClassifier, an EnsembleRegressor or a Posterior"):
+        with pytest.raises(
+            ValueError, match=r"cannot save .*; expected an EnsembleClassifier, an EnsembleRegressor or a Posterior"
+        ):
             eb.save(fitted, path)
         assert not path.exists()
 

@@ -49,7 +49,8 @@ def trust_page(
     >>> import enkbayes as eb
     >>> from sklearn.datasets import load_iris
     >>> X, y = load_iris(return_X_y=True)
-    >>> page = trust_page(eb.EnsembleClassifier(random_state=0).fit(X, y), X, y, title="Iris")
+    >>> clf = eb.EnsembleClassifier(prior_precision=1.0, random_state=0).fit(X, y)
+    >>> page = trust_page(clf, X, y, title="Iris")
     >>> page.startswith("<!doctype html>"), "Iris" in page
     (True, True)
     """
