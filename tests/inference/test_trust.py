@@ -189,7 +189,7 @@ def test_nonsense_is_never_usable():
 
 @pytest.mark.filterwarnings("ignore")
 def test_a_homotopy_on_features_of_any_scale_is_not_trusted():
-    clf = eb.EnsembleClassifier("homotopy", random_state=0).fit(*load_wine(return_X_y=True))
+    clf = eb.EnsembleClassifier("homotopy", random_state=0, prior_precision=1.0).fit(*load_wine(return_X_y=True))
     assert clf.trust_.verdict == trust.BAD
 
 
@@ -243,7 +243,9 @@ def test_advice_is_in_the_words_of_those_who_read_it():
 
 def test_noise_gets_no_good_verdict_on_predictions():
     rng = np.random.default_rng(0)
-    clf = eb.EnsembleClassifier(random_state=0).fit(rng.standard_normal((200, 30)), rng.integers(0, 2, 200))
+    clf = eb.EnsembleClassifier(prior_precision=1.0, random_state=0).fit(
+        rng.standard_normal((200, 30)), rng.integers(0, 2, 200)
+    )
     report = clf.trust_
     assert report.verdict == trust.GOOD  # the posterior is computed well
     assert report.predictions.verdict == trust.BAD
