@@ -208,7 +208,7 @@ class MixturePosterior:
         """Return class probabilities (n, K): the weighted average of what the components predict; see
         `Posterior.predict_proba`.
         """
-        return self._averaged(lambda component: component.predict_proba(features, noise=noise), bounded=True)
+        return self._averaged(lambda component: component.predict_proba(features, noise=noise), probabilities=True)
 
     def mean_proba(self, features: Array | Callable[[Array], Array], *, noise: Array | None = None) -> Array:
         """Return class probabilities (n, K), averaged over the J particles."""
@@ -258,17 +258,15 @@ class MixturePosterior:
         """The particles, as a posterior that averages over them."""
         return replace(self.heaviest, ensemble=self.ensemble, gaussian=False, before=None, info=self.info)
 
-    def _averaged(self, value: Callable[[Posterior], Array], *, bounded: bool = False) -> Array:
+    def _averaged(self, value: Callable[[Posterior], Array], *, probabilities: bool = False) -> Array:
         """Return the weighted average of a value of the components; those of no weight are not computed."""
         parts = [w * value(c) for w, c in zip(self.weights, self.components, strict=True) if w > 0]
         total = parts[0]
         for part in parts[1:]:
             total = total + part
-        if not bounded:
+        if not probabilities:
             return total
-        return namespace(total).minimum(
-            total, namespace(total).ones_like(total)
-        )  # weights add up to 1 within round-off
+        return total / namespace(total).sum(total, axis=-1, keepdims=True)  # 1 within round-off, which float32 shows
 
 
 def proportional(weights: Sequence[float], size: int) -> np.ndarray[Any, Any]:
