@@ -264,7 +264,7 @@ class MixturePosterior:
         total = parts[0]
         for part in parts[1:]:
             total = total + part
-        if not probabilities:
+        if not probabilities or self.likelihood.n_classes is None:
             return total
         return total / namespace(total).sum(total, axis=-1, keepdims=True)  # 1 within round-off, which float32 shows
 

@@ -82,6 +82,11 @@ class Categorical(Likelihood):
             curvature = weighted(curvature, 1 - wide) + weighted(rule.hessian(p), wide)
         return loss, slope, symmetric(curvature)
 
+    def predictive(self, mean_logits: Array, V: Array) -> Array:
+        """Return the expected class probabilities (n, K); their sum is 1 in single precision, too."""
+        p = super().predictive(mean_logits, V)
+        return p / namespace(p).sum(p, axis=-1, keepdims=True)
+
     def _share_of_wide(self, V: Array) -> Array:
         """Return the weight (n,) of the second average of the curvature."""
         xp = namespace(V)
