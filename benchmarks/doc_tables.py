@@ -1,4 +1,5 @@
-"""Fill the tables of docs/small_ensembles.md and docs/trust.md from the results of informed, big_heads and predictive.
+"""Fill the tables of docs/small_ensembles.md, docs/trust.md and docs/drift.md from the results of informed, big_heads,
+predictive and sequential.
 
 python benchmarks/doc_tables.py
 
@@ -78,6 +79,11 @@ def predictive(result: dict[str, Any]) -> Rows:
         yield name, *(f"{x:.4f}".removeprefix("0") for x in errors)
 
 
+def drift(result: dict[str, Any]) -> Rows:
+    for name, row in result["log loss"].items():
+        yield name, *(f"{x:.3f}".removeprefix("0") for x in row.values())
+
+
 SMALL = {
     "| features of digits, classes | ": small,
     "| data | J = 5 | ": advice,
@@ -87,6 +93,8 @@ SMALL = {
     "| covariance | total variation ": covariances,
 }
 TRUST = {"| problem | closed form | ": predictive}
+
+DRIFT = {"| stream | forget=1 | ": drift}
 
 
 def result(name: str) -> dict[str, Any]:
@@ -106,11 +114,12 @@ def filled(text: str, tables: dict[str, Callable[..., Rows]], *results: dict[str
 
 def pages() -> dict[Path, str]:
     """Return the pages with their tables filled from the committed results."""
-    small_page, trust_page = DOCS / "small_ensembles.md", DOCS / "trust.md"
+    small_page, trust_page, drift_page = (DOCS / name for name in ("small_ensembles.md", "trust.md", "drift.md"))
     found = result("informed"), result("big_heads")
     return {
         small_page: filled(small_page.read_text(encoding="utf-8"), SMALL, *found),
         trust_page: filled(trust_page.read_text(encoding="utf-8"), TRUST, result("predictive")),
+        drift_page: filled(drift_page.read_text(encoding="utf-8"), DRIFT, result("drift")),
     }
 
 

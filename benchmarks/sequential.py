@@ -135,10 +135,11 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
-    if arguments.drift:
-        drift(arguments.seeds, arguments.out)
-        return
-    orders = arguments.orders
+    drift(arguments.seeds, arguments.out) if arguments.drift else against_one_fit(arguments.orders)
+
+
+def against_one_fit(orders: int) -> None:
+    """Print the table of ten batches against one fit."""
     table = Table(title="ten batches against one fit, mean absolute difference of probabilities")
     for heading in ("data", "mean over random orders", "worst random order", "rows sorted by class"):
         table.add_column(heading)

@@ -15,11 +15,13 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from enkbayes.core.arguments import check_count
+from enkbayes.core.gaussian import Gaussian
 from enkbayes.core.labels import announced, class_counts, distinct, encode
 from enkbayes.core.likelihoods import Bernoulli, Categorical, Likelihood, Ordinal
 from enkbayes.core.mixture import MixturePosterior
 from enkbayes.core.posterior import Posterior, Uncertainty
 from enkbayes.core.problem import Problem, shared_classes, shared_counts
+from enkbayes.engine.arrays import to_numpy
 from enkbayes.engine.processes import first, shared_errors
 from enkbayes.estimators.preprocessing import Preprocessing
 from enkbayes.estimators.table import Table, is_frame
@@ -37,6 +39,7 @@ from enkbayes.inference.priors import (
     groups_to_choose,
     is_auto,
     is_average,
+    precision_of,
     weight_and_intercept_priors,
 )
 from enkbayes.inference.rejection import HeldOutConfidence
@@ -185,6 +188,7 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     _forgetting: Forgetting | None = None
     _preprocessing: Preprocessing | None = None
     _showing = False
+    _held_out_prior: Gaussian | None = None
 
     def __init__(
         self,
@@ -271,7 +275,7 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         held_out = self._problem(X_val, y_val, classes, None, problem.likelihood)
         problem, chosen = calibrate(held_out, problem.prior.mean, problem, seed=seed)
         self._fitted(self._with_fitted_cutpoints(problem), fit, data, None)
-        self.calibration_ = chosen
+        self.calibration_, self._held_out_prior = chosen, problem.prior
         return self
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None, *, forget: Any = 1.0) -> Self:
@@ -299,14 +303,17 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_labels(y)
         known = announced(y, classes, None if begins else self.classes_)
         likelihood = self._likelihood(y, known, sample_weight) if begins else self.posterior_.likelihood
-        problem = self._problem(X, y, known, sample_weight, likelihood, None if begins else self.tuning_)
+        if begins:
+            problem = self._problem(X, y, known, sample_weight, likelihood)
+        else:
+            problem = self._problem_like_the_fit(X, y, sample_weight)
         sampler, seed = self._sampler(), self._seed()
         fit = self._fit_with(MeanField() if self._too_few_particles(problem, sampler) else sampler, seed)
         if begins:
             problem, tuning = self._chosen(problem)
             data, self._forgetting = fingerprint(X, y, sample_weight, ""), None
             return self._fitted(problem, fit, data, tuning, average=is_average(self.prior_precision))
-        chosen = self.calibration_
+        chosen, prior = self.calibration_, self._held_out_prior
         last, self._forgetting = remembered(problem, self.posterior_, factor, self._forgetting)
         data = fingerprint(X, y, sample_weight, self.fingerprint_ or "")
         if isinstance(last, MixturePosterior):
@@ -315,7 +322,7 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         else:
             last = replace(last, ensemble=last.fitted.to(problem.prior.mean), before=None)
             self._fitted(problem.with_prior(last.distribution), fit, data, self.tuning_)
-        self.calibration_ = chosen
+        self.calibration_, self._held_out_prior = chosen, prior
         return self
 
     def fit_shard(
@@ -491,9 +498,13 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     @property
     def prior_precision_(self) -> Any:
         """The precision of the prior of the weights: as given, or chosen (a number; an array (D,) with groups). Of an
-        average it is the geometric mean over the components, and `posterior_.priors` are all of them.
+        average it is the geometric mean over the components, and `posterior_.priors` are all of them. Where held-out
+        rows chose the prior around trained weights it is that prior's, over all P weights.
         """
         check_is_fitted(self)
+        if self._held_out_prior is not None:
+            outputs = self.posterior_.likelihood.outputs or 1
+            return precision_of(self._held_out_prior, slice(self.n_features_in_ * outputs))
         chosen = None if self.tuning_ is None else self.tuning_.precisions
         return chosen_precision(self.prior_precision, chosen, self.prior_groups, self.n_features_in_)
 
@@ -544,7 +555,12 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def problem_of(self, X: Any, y: Any, sample_weight: Any = None) -> Problem:
         """Return the problem of a `fit` to these data, with the prior and the likelihood that were chosen then."""
-        return self._problem(X, np.asarray(y), self.classes_, sample_weight, self.posterior_.likelihood, self.tuning_)
+        return self._problem_like_the_fit(X, np.asarray(y), sample_weight)
+
+    def _problem_like_the_fit(self, X: Any, y: Any, sample_weight: Any) -> Problem:
+        """Return the problem of some rows with the likelihood and the prior of the fit."""
+        problem = self._problem(X, y, self.classes_, sample_weight, self.posterior_.likelihood, self.tuning_)
+        return problem if self._held_out_prior is None else problem.with_prior(self._held_out_prior)
 
     def save(self, path: str | Path, *, preprocessing: Mapping[str, Any] | None = None) -> None:
         """Write the fitted classifier to one `.safetensors` file; `enkbayes.load` reads it.
@@ -553,10 +569,11 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         `enkbayes.storage.model_file.read(path).preprocessing` returns it.
         """
         check_is_fitted(self)
-        names = getattr(self, "feature_names_in_", None)
+        names, prior = getattr(self, "feature_names_in_", None), self._held_out_prior
         estimator = {
             "parameters": self.get_params(deep=False),
             "feature_names": None if names is None else names.tolist(),
+            "chosen": {} if prior is None else {"prior_mean": to_numpy(prior.mean), "prior_cov": to_numpy(prior.cov)},
         }
         if preprocessing is None and self._preprocessing is not None:
             preprocessing = self._preprocessing.to_json()
@@ -583,6 +600,8 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if artefact.estimator["feature_names"] is not None:
             clf.feature_names_in_ = np.asarray(artefact.estimator["feature_names"], dtype=object)
         clf.tuning_, clf.calibration_ = artefact.tuning, None
+        if chosen := artefact.estimator.get("chosen"):
+            clf._held_out_prior = Gaussian(chosen["prior_mean"], chosen["prior_cov"])
         clf._keep(artefact.posterior, artefact.fingerprint)
         clf._trust, clf._evidence = artefact.trust, artefact.evidence
         clf.far_field_, clf._confidences = artefact.far_field, artefact.held_out
@@ -804,7 +823,7 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             posterior = replace(fit(problem), state=None)
         self.problem_ = problem
         self._keep(self._polished(posterior), data)
-        self.tuning_, self.calibration_ = tuning, None
+        self.tuning_, self.calibration_, self._held_out_prior = tuning, None, None
         return self
 
     def _polished(self, posterior: Posterior | MixturePosterior) -> Posterior | MixturePosterior:

@@ -100,6 +100,20 @@ def chosen_precision(precision: Any, chosen: np.ndarray[Any, Any] | None, groups
     return float(chosen[0]) if groups is None else chosen[feature_groups(dim, groups)]
 
 
+def precision_of(prior: Gaussian, parameters: slice) -> Any:
+    """Return the inverse variance of some parameters under a prior, where it is one number; otherwise an inverse
+    variance for each of them (n,), or their inverse covariance (n, n).
+
+    >>> precision_of(Gaussian(np.zeros(3), np.asarray([0.5, 0.5, 4.0])), slice(2))
+    2.0
+    """
+    cov = np.asarray(to_numpy(prior.cov), dtype=np.float64)
+    if cov.ndim == 2:
+        return np.linalg.inv(cov[parameters, parameters])
+    found = 1 / cov[parameters]
+    return float(found[0]) if np.all(found == found[0]) else found
+
+
 def _number_for_auto(precision: Any, name: str) -> Any:
     average = is_average(precision) and name == "prior_precision"
     if isinstance(precision, str) and not (is_auto(precision) or average):
