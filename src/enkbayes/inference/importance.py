@@ -42,6 +42,31 @@ def weights_at(problem: Problem, fitted: AffineEnsemble, z: Array) -> np.ndarray
     return np.asarray(to_numpy(log_ratio(problem, fitted)(z)), dtype=np.float64)
 
 
+def defensive_weights(
+    problem: Problem, posterior: Posterior, draws: int, seed: int, *, wider: float = 2.0, share: float = 0.25
+) -> tuple[np.ndarray[Any, Any], int]:
+    """Return the log importance weights (draws,) of draws from a mixture, and how many of them, the first ones, come
+    from its first part.
+
+    The mixture is the fitted Gaussian q and, for a share of the draws, one that is up to `wider` times as wide in the
+    directions that the data inform. Skewed posteriors have a longer tail than q, whose draws alone miss it: the
+    average of their weights is too small, and so is its error bar. With a complement, q stands alone.
+    """
+    fitted = posterior.fitted
+    z = np.asarray(to_numpy(standard_draws(draws, fitted, seed)), dtype=np.float64)
+    ratio = log_ratio(problem, fitted)
+    count = draws if fitted.complement is not None else draws - round(share * draws)
+    if count == draws:
+        return np.asarray(to_numpy(ratio(like(z, fitted.mean))), dtype=np.float64), draws
+    prior, U = (np.asarray(to_numpy(part), dtype=np.float64) for part in problem.prior_moments(fitted).spectrum)
+    spread = 1 + (wider - 1) * (1 - np.minimum(prior, 1.0))
+    y = z @ U
+    y[count:] *= spread
+    log_wide = np.sum(y**2 * (1 - spread**-2.0), axis=1) / 2 - np.sum(np.log(spread))  # log of wide / q
+    mixture = np.logaddexp(math.log(count / draws), math.log(1 - count / draws) + log_wide)
+    return np.asarray(to_numpy(ratio(like(y @ U.T, fitted.mean))), dtype=np.float64) - mixture, count
+
+
 def log_ratio(problem: Problem, ensemble: AffineEnsemble, *, draws: int = 250) -> Callable[[Array], Array]:
     """Return the function z (j, freedom) -> log p(data | theta) + log prior(theta) - log q(theta), (j,), of theta =
     ensemble.gaussian.unwhiten(z).
