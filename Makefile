@@ -56,7 +56,7 @@ bench-usefulness: .venv/.test  # stores trained networks and results, so an inte
 	$(BIN)/python benchmarks/useful_scores.py
 	$(BIN)/python benchmarks/usefulness.py
 
-bench-detest-oldest:  # tests the oldest supported versions, in an environment of their own
+test-oldest:  # tests the oldest supported versions, in an environment of their own
 	$(PYTHON) -m venv .venv-oldest
 	.venv-oldest/bin/python -m pip install --quiet --disable-pip-version-check --only-binary :all: --constraint oldest.txt \
 	  numpy scipy scikit-learn threadpoolctl array-api-compat safetensors typer rich pyarrow pandas matplotlib jinja2 \
@@ -65,7 +65,7 @@ bench-detest-oldest:  # tests the oldest supported versions, in an environment o
 	  tests/cli/test_show_and_frames.py tests/cli/test_tables.py tests/storage/test_model_file.py \
 	  tests/inference/test_summary.py tests/samplers/test_run.py
 
-faults: .venv/.test .venv/.benchmarks  # downloads 36 data sets; resumes, about an hour on one core
+bench-defaults: .venv/.test .venv/.benchmarks  # downloads 36 data sets; resumes, about an hour on one core
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/defaults.py --sets evaluation
 
 bench-acquisition: .venv/.test .venv/.benchmarks  # which rows to label; resumes, ten minutes on one core
