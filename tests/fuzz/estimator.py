@@ -158,7 +158,7 @@ def first(case, model, X, Y, weight, x):
         if "held_out" in case:
             rows = ROWS[case["held_out"]](X) if case["held_out"] != "number" else 3.0
             size = len(rows) if hasattr(rows, "__len__") and not hasattr(rows, "nnz") else 2
-            options["calibration"] = rows, (Y if size == 24 else np.resize(np.asarray(Y), size))
+            options |= {"X_val": rows, "y_val": Y if size == 24 else np.resize(np.asarray(Y), size)}
         return model.fit(X, Y, weight, **options)
     classes = {
         "partial_fit": None,

@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from enkbayes.core.arguments import check_count
 from enkbayes.core.gaussian import Gaussian
-from enkbayes.core.labels import announced, class_counts, distinct, encode
+from enkbayes.core.labels import announced, class_counts, distinct, encode, observation_weights
 from enkbayes.core.likelihoods import Bernoulli, Categorical, Likelihood, Ordinal
 from enkbayes.core.mixture import MixturePosterior
 from enkbayes.core.posterior import Posterior, Uncertainty
@@ -253,6 +253,8 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         X, y = validated(self, X, y, accept_sparse="csr", dtype=FLOATS)
         check_labels(y)
         self._preprocessing = None  # of a file; these features are used as they are
+        if sample_weight is not None:
+            observation_weights(sample_weight, len(y))  # raises an error for weights that are not numbers, one a row
         trained, data = np.ndim(self.prior_mean) > 0, fingerprint(X, y, sample_weight)
         if (X_val is None) != (y_val is None):
             raise ValueError("held-out rows need features and labels; expected both X_val and y_val, or neither")

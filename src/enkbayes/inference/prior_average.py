@@ -39,6 +39,7 @@ from enkbayes.core.ensemble import AffineEnsemble
 from enkbayes.core.gaussian import Gaussian, standard_points
 from enkbayes.core.mixture import MixturePosterior
 from enkbayes.core.moments import Diverged
+from enkbayes.core.numerics import in_range
 from enkbayes.core.posterior import Posterior
 from enkbayes.core.problem import Problem
 from enkbayes.engine.arrays import to_numpy
@@ -141,6 +142,7 @@ class WidthGrid:
         return min(problem.dim, problem.size * K) <= self.most_softmax and problem.size * K <= self.most_logits
 
 
+@in_range("the average over the width of the prior")
 def average_posterior(
     problem: Problem,
     groups: Numbers,
@@ -325,7 +327,10 @@ def logit_variance(problem: Problem, groups: Numbers) -> float:
         weights = np.ones(chunk.size) if chunk.weights is None else to_numpy(chunk.weights).astype(np.float64)
         return np.asarray(weights @ squares).reshape(-1) @ by_feature + np.zeros(1), np.asarray([weights.sum()])
 
-    total, size = problem.rows.sum(contribution)
+    with np.errstate(over="ignore"):
+        total, size = problem.rows.sum(contribution)
+    if not np.isfinite(total[0]):
+        raise ValueError("the squares of the features overflow; scale the features, for example by StandardScaler")
     return float(total[0]) / max(float(size[0]), 1e-300) or 1.0  # features that are all zero have no logits
 
 
