@@ -79,6 +79,7 @@ def test_a_model_of_the_command_line_reads_its_table(tmp_path):
 def test_a_checkpoint_of_the_command_line_goes_on(tmp_path):
     kept = shutil.copy(FOLDER / "checkpoint_command_line.safetensors", tmp_path / "run.safetensors")
     words = ("--target", "grade", "--particles", FEW, "--sampler", "homotopy", "--checkpoint", kept, "--quiet")
+    words += ("--prior-precision", "1")
     command("fit", FOLDER / "table.csv", "--out", tmp_path / "m.safetensors", *words)
     proba = predictions(tmp_path / "m.safetensors", tmp_path / "p.csv")
     np.testing.assert_allclose(proba, EXPECTED["command_line"], rtol=0, atol=5e-3)

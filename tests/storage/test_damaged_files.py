@@ -13,6 +13,7 @@ from enkbayes.storage import container
 from enkbayes.storage.checkpoint import KIND, CheckpointWriter
 
 
+@pytest.mark.filterwarnings("ignore:os.fork")
 def test_a_fixed_set_of_mutations():
     found = fuzz_files.campaign(200, 7, None)
     assert found["failures"] == []

@@ -6,6 +6,7 @@ import faults
 import pytest
 
 
+@pytest.mark.filterwarnings("ignore:os.fork")
 @pytest.mark.skipif(sys.platform != "linux", reason="forks processes and limits them")
 def test_killed_processes_lose_nothing(monkeypatch):
     names = ("predict", "save", "download")

@@ -238,7 +238,7 @@ def npz_headers(path: str | Path) -> dict[str, NpyHeader]:
                 raise ValueError(f"array {name!r} of {path} is encrypted; write the file again with numpy.savez")
             with archive.open(member) as file:
                 header = NpyHeader.read(file, f"array {name!r} of {path}")
-            if header.size > member.file_size:
+            if not header.dtype.hasobject and header.size > member.file_size:
                 raise ValueError(
                     f"array {name!r} of {path} claims {bytes_in_words(header.size)} and the file holds"
                     f" {bytes_in_words(member.file_size)} of it; write the file again"

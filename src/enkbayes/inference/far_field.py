@@ -207,9 +207,9 @@ def choose(
     --------
     >>> from enkbayes.core.likelihoods import Bernoulli
     >>> rng = np.random.default_rng(0)
-    >>> z, score = 3 * rng.standard_normal(500), rng.standard_normal(500)
-    >>> labels = (z + rng.logistic(size=500) > 0).astype(int)
-    >>> choice = choose(Bernoulli(), z, np.zeros((500, 1)), labels, score)
+    >>> z, score = 3 * rng.standard_normal(2000), rng.standard_normal(2000)
+    >>> labels = (z + rng.logistic(size=2000) > 0).astype(int)
+    >>> choice = choose(Bernoulli(), z, np.zeros((2000, 1)), labels, score)
     >>> bool(choice.strength > 0.1 and choice.cost <= 0.005)
     True
     """
