@@ -11,7 +11,7 @@ from typer.core import TyperGroup
 
 from enkbayes._version import __version__
 from enkbayes.cli.compare import compare
-from enkbayes.cli.console import BAD_INPUT, BROKEN_PIPE, INTERRUPTED, one_sentence, say_error
+from enkbayes.cli.console import BAD_INPUT, BROKEN_PIPE, INTERRUPTED, give_up_output, one_sentence, say_error
 from enkbayes.cli.demo import demo
 from enkbayes.cli.evaluate import evaluate
 from enkbayes.cli.fit import fit
@@ -40,6 +40,7 @@ class OneSentenceGroup(TyperGroup):
             code = INTERRUPTED
         except OSError as error:  # help or version could not be printed
             code = BROKEN_PIPE if isinstance(error, BrokenPipeError) else BAD_INPUT
+            give_up_output()
             say_error(f"standard output: {error.strerror or error}")
         except UsageError as error:
             context: Any = getattr(error, "ctx", None)

@@ -111,6 +111,12 @@ class Output:
             yield advance
 
 
+def give_up_output() -> None:
+    """Let nothing more reach standard output: what is left in the buffer must not fail again at exit."""
+    with suppress(OSError, AttributeError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def emit(words: str) -> None:
     """Write to standard output now; raise an OSError that says so if it cannot be written."""
     try:
@@ -119,8 +125,7 @@ def emit(words: str) -> None:
         sys.stdout.write(words)
         sys.stdout.flush()
     except OSError as error:
-        with suppress(OSError, AttributeError):  # what is left in the buffer must not fail again at exit
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        give_up_output()
         raise type(error)(error.errno, error.strerror, "standard output") from None
 
 
