@@ -90,7 +90,7 @@ def errors(problem, test, sizes, ranks):
     result = {
         "parameters": problem.dim,
         "informed directions": Spectrum.of(problem).informed,
-        "Laplace": float(np.abs(problem.likelihood.predictive(mean_logits, V) - truth).mean()),
+        "Laplace": float(np.abs(problem.likelihood.predictive(mean_logits, V=V) - truth).mean()),
         "particles": rows,
     }
     if ranks:

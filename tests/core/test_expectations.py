@@ -128,5 +128,5 @@ def test_softmax_curvature_for_wide_logits_is_the_slope_of_the_energy():
 def test_predicted_probabilities_are_never_above_one():
     from enkbayes.core.likelihoods import Bernoulli
 
-    p = Bernoulli().predictive(np.linspace(30, 300, 1000), np.full((1000, 1), 0.1))
+    p = Bernoulli().predictive(np.linspace(30, 300, 1000), V=np.full((1000, 1), 0.1))
     assert p.max() <= 1

@@ -76,7 +76,7 @@ def test_averages_against_a_long_quadrature(sd, per_row, average):
 def test_averages_against_those_of_few_classes():
     distribution, cov = logit_distribution(0.5)
     targets = RNG.integers(0, 12, 40)
-    loss, slope, curve = Categorical(12).gaussian_averages(distribution.zbar, np.linalg.cholesky(cov), targets)
+    loss, slope, curve = Categorical(12).gaussian_averages(distribution.zbar, targets, V=np.linalg.cholesky(cov))
     found = many_classes.gaussian_averages(distribution, targets, np.arange(40) * 97)
     assert np.abs(found.slope - slope).max() < 0.01
     assert np.abs(found.loss - loss).max() < 0.02

@@ -31,7 +31,7 @@ def test_two_classes_are_bernoulli_with_a_shifted_logit():
         assert getattr(ordinal, term)(z, targets) == pytest.approx(getattr(bernoulli, term)(z - c, targets), abs=1e-14)
     assert ordinal.mean(z) == pytest.approx(bernoulli.mean(z - c), abs=1e-15)
     V = rng.standard_normal((20, 3))
-    assert ordinal.predictive(z[:, 0], V) == pytest.approx(bernoulli.predictive(z[:, 0] - c, V), abs=1e-15)
+    assert ordinal.predictive(z[:, 0], V=V) == pytest.approx(bernoulli.predictive(z[:, 0] - c, V=V), abs=1e-15)
     features, labels = rng.standard_normal((60, 2)), rng.integers(0, 2, 60)
 
     one = eb.run(eb.Problem.create(features, labels, 1.0, intercept=1.0), eb.MeanField())
@@ -52,7 +52,7 @@ def test_classes_in_reverse_order_are_the_model_with_another_sign():
     assert other.curvature(-z, 4 - targets) == pytest.approx(one.curvature(z, targets), abs=1e-14)
     assert other.mean(-z) == pytest.approx(one.mean(z)[..., ::-1], abs=1e-15)
     V = rng.standard_normal((20, 3))
-    assert other.predictive(-z[:, 0], V) == pytest.approx(one.predictive(z[:, 0], V)[:, ::-1], abs=1e-14)
+    assert other.predictive(-z[:, 0], V=V) == pytest.approx(one.predictive(z[:, 0], V=V)[:, ::-1], abs=1e-14)
     features, grades = graded()
     forward, backward = (
         eb.run(eb.Problem.create(features, grades, classes=order, likelihood=likelihood), eb.MeanField())
@@ -65,14 +65,14 @@ def test_classes_in_reverse_order_are_the_model_with_another_sign():
 @pytest.mark.parametrize("sd", [0.0, 0.5, 3.0, 30.0])
 @pytest.mark.parametrize("mean", [-50.0, -1.0, 0.2, 40.0])
 def test_expected_probabilities_sum_to_one_and_are_never_negative(mean, sd):
-    p = eb.Ordinal(CUTPOINTS).predictive(np.asarray([mean]), np.asarray([[sd]]))
+    p = eb.Ordinal(CUTPOINTS).predictive(np.asarray([mean]), V=np.asarray([[sd]]))
     assert np.all(p >= 0)
     assert p.sum() == pytest.approx(1, abs=1e-12)
 
 
 def test_small_probabilities_are_accurate():
     """Differences of probabilities near one would lose all digits."""
-    p = eb.Ordinal(CUTPOINTS).predictive(np.asarray([-36.0, 36.0]), np.zeros((2, 1)))
+    p = eb.Ordinal(CUTPOINTS).predictive(np.asarray([-36.0, 36.0]), V=np.zeros((2, 1)))
     assert p == pytest.approx(eb.Ordinal(CUTPOINTS).mean(np.asarray([-36.0, 36.0])), rel=1e-6)
 
 

@@ -25,9 +25,9 @@ def test_the_error_is_small_for_every_width(K, sd, error):
     rng = np.random.default_rng(0)
     mean, A = 2 * rng.standard_normal((6, K)), rng.standard_normal((6, K, K)) / np.sqrt(K)
     root = sd * np.linalg.cholesky(A @ A.transpose(0, 2, 1) / 2 + np.eye(K) / 2)
-    found = Categorical(K).predictive(mean, root)
+    found = Categorical(K).predictive(mean, V=root)
     np.testing.assert_allclose(found, by_draws(mean, root, 2**16), atol=error)
-    np.testing.assert_array_equal(found[2:4], Categorical(K).predictive(mean[2:4], root[2:4]))
+    np.testing.assert_array_equal(found[2:4], Categorical(K).predictive(mean[2:4], V=root[2:4]))
 
 
 def test_many_classes_with_wide_logits():

@@ -92,10 +92,10 @@ def test_evidence_and_mean_of_one_weight_against_numerical_integration():
 def test_derived_averages_are_the_closed_form():
     """E exp(z) = exp(m + v / 2)."""
     m, V = np.linspace(-3, 3, 7), np.linspace(0.01, 3, 7)[:, None]
-    _, slope, curvature = Poisson().gaussian_averages(m, V, np.ones(7))
+    _, slope, curvature = Poisson().gaussian_averages(m, np.ones(7), V=V)
     assert curvature == pytest.approx(np.exp(m + V[:, 0] ** 2 / 2), rel=1e-11)
     assert slope + 1 == pytest.approx(curvature, rel=1e-11)
-    assert Poisson().predictive(m, V)[:, 0] == pytest.approx(curvature, rel=1e-11)
+    assert Poisson().predictive(m, V=V)[:, 0] == pytest.approx(curvature, rel=1e-11)
 
 
 def test_chunks_streams_shards_and_weights_give_the_same_posterior(problem):

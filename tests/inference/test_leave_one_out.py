@@ -140,7 +140,7 @@ def test_a_laplace_fit_has_the_slope_and_the_curvature_of_its_mode():
 
     def loss(part, gaussian, row):
         logit, V = part.linear_logits("x").gaussian_logits(row[0], gaussian)
-        return -np.log(part.likelihood.predictive(logit, V)[0, int(row[1])])
+        return -np.log(part.likelihood.predictive(logit, V=V)[0, int(row[1])])
 
     task = eb.Problem.create(features, labels, 3.0)
     exact = []

@@ -7,6 +7,7 @@ import pytest
 
 import enkbayes as eb
 from enkbayes.core.expectations import Expectation, at_mean, closure, empirical
+from enkbayes.core.likelihoods import Categorical
 from enkbayes.core.likelihoods.base import Likelihood, pull_back
 from enkbayes.core.linear_logits import BasisLogits
 from enkbayes.engine.sharded_rows import ShardedRows
@@ -78,11 +79,11 @@ def test_faster_ways_give_what_the_base_class_derives(name):
         * rng.uniform(0.1, 4, (len(logits), *[1] * (logits.ndim - 1)))
     )
     mean = logits[:, 0]
-    derived = Likelihood.gaussian_averages(likelihood, mean, V, targets)
+    derived = Likelihood.gaussian_averages(likelihood, mean, targets, V=V)
     exact = likelihood.exact_closure
-    for own, other in zip(likelihood.gaussian_averages(mean, V, targets), derived, strict=True):
+    for own, other in zip(likelihood.gaussian_averages(mean, targets, V=V), derived, strict=True):
         assert own == pytest.approx(other, abs=1e-10 if exact else 0.03)  # softmax blends two averages of the curvature
-    assert likelihood.predictive(mean, V) == pytest.approx(Likelihood.predictive(likelihood, mean, V), abs=1e-10)
+    assert likelihood.predictive(mean, V=V) == pytest.approx(Likelihood.predictive(likelihood, mean, V=V), abs=1e-10)
 
 
 @likelihoods
@@ -147,3 +148,12 @@ def test_uncertainty_is_in_nats_for_classes_and_in_squared_units_for_real_target
     assert found.aleatoric == pytest.approx(noise.mean(axis=0), abs=1e-12)
     assert found.epistemic == pytest.approx(values.var(axis=0), abs=1e-12)
     assert np.all(np.isnan(found.confidence))
+
+
+def test_a_covariance_cannot_be_taken_for_its_root():
+    """V and V V' have the same shape for K logits, so a call names the one that it passes."""
+    mean, cov = np.zeros((2, 3)), np.stack([np.eye(3), np.eye(3)])
+    with pytest.raises(TypeError, match="positional argument"):
+        Categorical(3).predictive(mean, cov)
+    with pytest.raises(TypeError, match="positional argument"):
+        Categorical(3).gaussian_averages(mean, cov, np.zeros(2, dtype=int))

@@ -77,8 +77,8 @@ class Tempered(eb.Bernoulli):
     names: tuple[str, ...] = ()
     offsets: np.ndarray | None = None
 
-    def predictive(self, mean_logits, V):
-        return super().predictive(mean_logits / self.temperature, V / self.temperature)
+    def predictive(self, mean_logits, *, V):
+        return super().predictive(mean_logits / self.temperature, V=V / self.temperature)
 
 
 OWN = Tempered(2.0, ("no", "yes"), np.asarray([0.5, -0.5]))

@@ -61,13 +61,18 @@ class Expectation:
         if self.at_mean:
             return likelihood.averages(namespace(logits.mean).expand_dims(logits.mean, axis=1), targets)
         if self.gaussian == 1.0:
-            return likelihood.gaussian_averages(*logits.gaussian, targets, self.refine)
+            return self._limit(likelihood, logits, targets)
         own = likelihood.averages(logits.particles, targets, energy=self.energy)
         if self.gaussian == 0.0:
             return own
-        limit = likelihood.gaussian_averages(*logits.gaussian, targets, self.refine)
+        limit = self._limit(likelihood, logits, targets)
         loss, slope, curvature = ((1 - self.gaussian) * a + self.gaussian * b for a, b in zip(own, limit, strict=True))
         return loss, slope, curvature
+
+    def _limit(self, likelihood: Likelihood, logits: EnsembleLogits, targets: Array) -> Averages:
+        """Return the averages over the Gaussian, those of infinitely many particles."""
+        mean_logits, V = logits.gaussian
+        return likelihood.gaussian_averages(mean_logits, targets, V=V, refine=self.refine)
 
 
 empirical = Expectation()

@@ -42,7 +42,7 @@ def noisy_predictive(likelihood: Likelihood, mean_logits: Array, V: Array, noise
     """
     xp = namespace(V)
     if likelihood.outputs is None:
-        return likelihood.predictive(mean_logits, xp.concat([V, xp.sqrt(noise)[:, None]], axis=-1))
+        return likelihood.predictive(mean_logits, V=xp.concat([V, xp.sqrt(noise)[:, None]], axis=-1))
     K = V.shape[1]
     eye = identity(K, V)
     root = cholesky(xp.matmul(V, V.mT) + noise[:, None, None] * eye)

@@ -322,7 +322,8 @@ class Posterior:
         aleatoric = xp.mean(self.likelihood.noise_variance(logits), axis=1)
         spread = None
         if self.gaussian and self.map is not None and self.before is None:
-            spread = self.likelihood.variance_of_mean(*self.map.predictive_logits(rows, ensemble))
+            mean_logits, V = self.map.predictive_logits(rows, ensemble)
+            spread = self.likelihood.variance_of_mean(mean_logits, V=V)
         if spread is None:
             spread = xp.var(self.likelihood.mean(logits)[..., 0], axis=1)
         gain = xp.zeros_like(spread) if noise is None else noise
@@ -369,7 +370,7 @@ class Posterior:
             return predictive(rows, mean_logits, V, complement)
         if noise is not None:
             return noisy_predictive(self.likelihood, mean_logits, V, noise)
-        return self.likelihood.predictive(mean_logits, V)
+        return self.likelihood.predictive(mean_logits, V=V)
 
     def _by_chunk(
         self,

@@ -165,7 +165,9 @@ def elbo(problem: Problem, posterior: Posterior, *, draws: int = DRAWS, seed: in
     return Evidence(-energy, math.nan, "ELBO", bound=True)
 
 
-def importance_sampling(problem: Problem, posterior: Posterior, *, draws: int = DRAWS, seed: int = 0) -> Evidence:
+def importance_sampling(
+    problem: Problem, posterior: Posterior, *, draws: int = DRAWS, seed: int = 0, wider: float = 2.0, share: float = 0.25
+) -> Evidence:
     """Return log E_q[w] over fresh draws of the posterior's Gaussian q, with a Pareto-smoothed tail.
 
     Where the weights are not all but equal, some of the draws come from a wider Gaussian, see `defensive_weights`. The
@@ -174,7 +176,7 @@ def importance_sampling(problem: Problem, posterior: Posterior, *, draws: int = 
     """
     log_w, first = log_weights(problem, posterior, draws, seed), draws
     if effective_share(log_w) < NEARLY_EQUAL:
-        log_w, first = defensive_weights(problem, posterior, draws, seed)
+        log_w, first = defensive_weights(problem, posterior, draws, seed, wider=wider, share=share)
     weights, k_hat = smoothed(log_w)
     value, error = _log_mean(weights, first)
     return Evidence(value, error, "PSIS", k_hat=k_hat, effective=effective_share(weights))

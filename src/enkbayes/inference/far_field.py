@@ -299,7 +299,7 @@ class _Losses:
         mean = scale * self.mean
         if mean.ndim == 1:
             root = np.sqrt(scale**2 * self.variances + noise)[:, None]
-            return np.asarray(self.likelihood.predictive(mean, root))
+            return np.asarray(self.likelihood.predictive(mean, V=root))
         spread = np.sqrt(np.maximum(scale**2 * self.variances, 0.0) + noise[:, None])
         points = cyclic_points(mean.shape[1])
         parts = []

@@ -103,7 +103,7 @@ def held_out_confidence(
     rows = informative_rows(double.size, likelihood.outputs)
     mean, root = logits_without(double, posterior, rows)
     if far_field is None or far_field.choice is None:
-        proba = likelihood.predictive(mean, root)
+        proba = likelihood.predictive(mean, V=root)
     else:
         choice, score = far_field.choice, FeatureFarField.of(double.features)[1][rows]
         noise = far_field.extent.variance(score, choice.strength, choice.reach)

@@ -43,7 +43,7 @@ def weights_at(problem: Problem, fitted: AffineEnsemble, z: Array) -> np.ndarray
 
 
 def defensive_weights(
-    problem: Problem, posterior: Posterior, draws: int, seed: int, *, wider: float = 2.0, share: float = 0.25
+    problem: Problem, posterior: Posterior, draws: int, seed: int, *, wider: float, share: float
 ) -> tuple[np.ndarray[Any, Any], int]:
     """Return the log importance weights (draws,) of draws from a mixture, and how many of them, the first ones, come
     from its first part.

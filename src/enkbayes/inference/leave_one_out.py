@@ -106,7 +106,7 @@ def leave_one_out_logits(
     if point:
         slope, curvature = (term(mu[:, None], targets)[:, 0] for term in (likelihood.slope, likelihood.curvature))
     else:
-        _, slope, curvature = likelihood.gaussian_averages(mu, V, targets)
+        _, slope, curvature = likelihood.gaussian_averages(mu, targets, V=V)
     if one:  # K = 1
         mu, V, slope, curvature = mu[:, None], V[:, None, :], slope[:, None], curvature[:, None, None]
     w = np.ones(len(mu)) if problem.weights is None else problem.weights[rows]
@@ -116,4 +116,5 @@ def leave_one_out_logits(
 
 def _predicted(problem: Problem, ensemble: AffineEnsemble | LowRankGaussian, rows: slice, *, point: bool) -> Numbers:
     """Return the probabilities (n, K) of a chunk of rows."""
-    return np.asarray(problem.likelihood.predictive(*leave_one_out_logits(problem, ensemble, rows, point=point)))
+    mean, root = leave_one_out_logits(problem, ensemble, rows, point=point)
+    return np.asarray(problem.likelihood.predictive(mean, V=root))

@@ -164,9 +164,9 @@ def left_out_proba(problem: Problem, fit: Propagation) -> Numbers:
         centre = _times(cov, _times(precision, mean) - sites.shift)
         root = np.linalg.cholesky((cov + cov.mT) / 2)
         if problem.likelihood.outputs is None:
-            parts.append(problem.likelihood.predictive(centre[:, 0], root[:, 0, :]))
+            parts.append(problem.likelihood.predictive(centre[:, 0], V=root[:, 0, :]))
         else:
-            parts.append(problem.likelihood.predictive(centre @ contrasts.T, contrasts @ root))
+            parts.append(problem.likelihood.predictive(centre @ contrasts.T, V=contrasts @ root))
     return np.concatenate(parts)
 
 
@@ -192,7 +192,7 @@ def _first_sites(problem: Problem, contrasts: Numbers) -> Sites:
         mean_logits, V = problem.linear_logits("expectation propagation").predictive_logits(
             problem.features[rows, :], q
         )
-        _, slope, curvature = problem.likelihood.gaussian_averages(mean_logits, V, problem.targets[rows])
+        _, slope, curvature = problem.likelihood.gaussian_averages(mean_logits, problem.targets[rows], V=V)
         weights = np.ones(len(slope)) if problem.weights is None else problem.weights[rows]
         w, U = np.linalg.eigh(weights[:, None, None] * (contrasts.T @ curvature @ contrasts))
         precision = (U * np.maximum(w, 0.0)[:, None, :]) @ U.mT

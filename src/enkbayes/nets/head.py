@@ -249,7 +249,7 @@ class BayesianHead(PosteriorModule):
             return self.likelihood.mean(logits).mean(dim=1)
         mean_logits, V = self.map.predictive_logits(features, ensemble)
         if noise is None:
-            return self.likelihood.predictive(mean_logits, V)
+            return self.likelihood.predictive(mean_logits, V=V)
         return noisy_predictive(self.likelihood, mean_logits, V, noise.to(V.dtype))
 
     _posterior_inputs = features

@@ -240,7 +240,7 @@ def gaussian_predict(study: Study, weights: Gaussian) -> Predict:
     linear = problem.linear_logits("the exact prediction")
 
     def predict(points: Vector) -> Vector:
-        logits = linear.gaussian_logits(study.features(points), gaussian)
-        return np.asarray(problem.likelihood.predictive(*logits))
+        mean_logits, V = linear.gaussian_logits(study.features(points), gaussian)
+        return np.asarray(problem.likelihood.predictive(mean_logits, V=V))
 
     return predict

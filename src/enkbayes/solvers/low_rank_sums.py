@@ -190,11 +190,11 @@ def averages_of_few(
     xp = namespace(cov)
     if likelihood.outputs is None:
         sd = xp.sqrt(xp.maximum(cov[:, :, 0], xp.zeros_like(cov[:, :, 0])))
-        loss, slope, curvature = likelihood.gaussian_averages(zbar[:, 0], sd, targets)
+        loss, slope, curvature = likelihood.gaussian_averages(zbar[:, 0], targets, V=sd)
         slope, curvature = slope[:, None], curvature[:, None, None]
     else:
         cov = symmetric(xp.matmul(xp.matmul(frame.right, cov), frame.right.mT))
-        loss, slope, curvature = likelihood.gaussian_averages(zbar, cholesky(cov), targets)
+        loss, slope, curvature = likelihood.gaussian_averages(zbar, targets, V=cholesky(cov))
         slope, curvature = slope @ frame.right, xp.matmul(xp.matmul(frame.right.mT, curvature), frame.right)
     if weights is not None:
         loss, slope, curvature = weights * loss, weights[:, None] * slope, weights[:, None, None] * curvature

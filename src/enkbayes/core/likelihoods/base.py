@@ -93,7 +93,7 @@ class Likelihood:
             "define it, or use predict_proba and sample_proba"
         )
 
-    def variance_of_mean(self, mean_logits: Array, V: Array) -> Array | None:
+    def variance_of_mean(self, mean_logits: Array, *, V: Array) -> Array | None:
         """Return the variance (n,) of a target's mean under logits N(mean_logits, V V'), where it has a closed form."""
         return None
 
@@ -134,7 +134,7 @@ class Likelihood:
         loss = xp.mean(self.loss(logits, targets), axis=1) if energy else unknown(logits)
         return loss, xp.mean(self.slope(logits, targets), axis=1), xp.mean(self.curvature(logits, targets), axis=1)
 
-    def gaussian_averages(self, mean_logits: Array, V: Array, targets: Array, refine: int = 0) -> Averages:
+    def gaussian_averages(self, mean_logits: Array, targets: Array, *, V: Array, refine: int = 0) -> Averages:
         """Return loss, slope and curvature of each row, averaged over Gaussian logits with mean (n,) and covariance
         V V'.
 
@@ -155,7 +155,7 @@ class Likelihood:
         """Return the average (n, C) of `mean` over the particles' logits (n, J)."""
         return namespace(logits).mean(self.mean(logits), axis=1)
 
-    def predictive(self, mean_logits: Array, V: Array) -> Array:
+    def predictive(self, mean_logits: Array, *, V: Array) -> Array:
         """Return the average (n, C) of `mean` over Gaussian logits with mean (n,) and covariance V V'."""
         if self.outputs is not None:
             return averaged_over_points(self.mean, mean_logits, V)

@@ -43,7 +43,7 @@ class Bernoulli(Likelihood):
         ybar, rbar = logistic_averages(logits)
         return loss, ybar - targets, rbar
 
-    def gaussian_averages(self, mean_logits: Array, V: Array, targets: Array, refine: int = 0) -> Averages:
+    def gaussian_averages(self, mean_logits: Array, targets: Array, *, V: Array, refine: int = 0) -> Averages:
         """Return loss, slope and curvature of each row, (n,) each, by the scale-mixture rule."""
         ybar, rbar, bar_softplus = averaged_logit(mean_logits, namespace(V).vecdot(V, V))
         return bar_softplus - targets * mean_logits, ybar - targets, rbar
@@ -54,7 +54,7 @@ class Bernoulli(Likelihood):
         ybar, _ = logistic_averages(xp.asarray(logits, copy=True))
         return xp.stack([1 - ybar, ybar], axis=-1)
 
-    def predictive(self, mean_logits: Array, V: Array) -> Array:
+    def predictive(self, mean_logits: Array, *, V: Array) -> Array:
         """Return the expected class probabilities (n, 2) for Gaussian logits."""
         xp = namespace(V)
         v = xp.vecdot(V, V)

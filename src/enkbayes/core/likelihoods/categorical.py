@@ -71,7 +71,7 @@ class Categorical(Likelihood):
         loss, slope = _loss_and_slope(p, log_sum, _mean(logits), targets)
         return loss, slope, _mean_curvature(p)
 
-    def gaussian_averages(self, mean_logits: Array, V: Array, targets: Array, refine: int = 0) -> Averages:
+    def gaussian_averages(self, mean_logits: Array, targets: Array, *, V: Array, refine: int = 0) -> Averages:
         """Return loss (n,), slope (n, K) and curvature (n, K, K) of each row for logits N(mean_logits, V V')."""
         xp, wide = namespace(V), self._share_of_wide(V)
         rule = GaussianPoints.of(V, refine)
@@ -82,9 +82,9 @@ class Categorical(Likelihood):
             curvature = weighted(curvature, 1 - wide) + weighted(rule.hessian(p), wide)
         return loss, slope, symmetric(curvature)
 
-    def predictive(self, mean_logits: Array, V: Array) -> Array:
+    def predictive(self, mean_logits: Array, *, V: Array) -> Array:
         """Return the expected class probabilities (n, K); their sum is 1 in single precision, too."""
-        p = super().predictive(mean_logits, V)
+        p = super().predictive(mean_logits, V=V)
         return p / namespace(p).sum(p, axis=-1, keepdims=True)
 
     def _share_of_wide(self, V: Array) -> Array:

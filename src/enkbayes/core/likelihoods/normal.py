@@ -57,17 +57,17 @@ class Normal(Likelihood):
         """Return the variance (...) for logits (...)."""
         return namespace(logits).full_like(logits, self.variance)
 
-    def variance_of_mean(self, mean_logits: Array, V: Array) -> Array:
+    def variance_of_mean(self, mean_logits: Array, *, V: Array) -> Array:
         """Return the variance (n,) of the expected target."""
         return namespace(V).vecdot(V, V)
 
-    def gaussian_averages(self, mean_logits: Array, V: Array, targets: Array, refine: int = 0) -> Averages:
+    def gaussian_averages(self, mean_logits: Array, targets: Array, *, V: Array, refine: int = 0) -> Averages:
         """Return loss, slope and curvature of each row, (n,) each."""
         xp = namespace(V)
         slope = (mean_logits - targets) / self.variance
         loss = slope**2 * self.variance + xp.vecdot(V, V) / self.variance + math.log(2 * math.pi * self.variance)
         return loss / 2, slope, xp.ones_like(slope) / self.variance
 
-    def predictive(self, mean_logits: Array, V: Array) -> Array:
+    def predictive(self, mean_logits: Array, *, V: Array) -> Array:
         """Return the expected target (n, 1)."""
         return mean_logits[:, None]

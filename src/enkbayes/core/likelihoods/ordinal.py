@@ -122,7 +122,7 @@ class Ordinal(Likelihood):
         below, bend_below = logistic_averages(lower[:, None] - logits)
         return loss, top * above - bottom * below, top * bend_above + bottom * bend_below
 
-    def gaussian_averages(self, mean_logits: Array, V: Array, targets: Array, refine: int = 0) -> Averages:
+    def gaussian_averages(self, mean_logits: Array, targets: Array, *, V: Array, refine: int = 0) -> Averages:
         """Return loss, slope and curvature of each row, (n,) each, by the scale-mixture rule."""
         upper, top, lower, bottom, constant = self._bounds(targets, mean_logits)
         v = namespace(V).vecdot(V, V)
@@ -131,7 +131,7 @@ class Ordinal(Likelihood):
         loss = top * loss_above + bottom * loss_below + constant
         return loss, top * above - bottom * below, top * bend_above + bottom * bend_below
 
-    def predictive(self, mean_logits: Array, V: Array) -> Array:
+    def predictive(self, mean_logits: Array, *, V: Array) -> Array:
         """Return the expected class probabilities (n, K) for Gaussian logits.
 
         They are differences of E sigma(c_k - z), or of E sigma(z - c_k) where that is the smaller number.

@@ -20,11 +20,11 @@ class ProbitBernoulli(Bernoulli):
     """`Bernoulli` with the probit rule for predictions.
 
     >>> import numpy as np
-    >>> ProbitBernoulli().predictive(np.asarray([1.0]), np.asarray([[0.0]])).round(4).tolist()
+    >>> ProbitBernoulli().predictive(np.asarray([1.0]), V=np.asarray([[0.0]])).round(4).tolist()
     [[0.2689, 0.7311]]
     """
 
-    def predictive(self, mean_logits: Array, V: Array) -> Array:
+    def predictive(self, mean_logits: Array, *, V: Array) -> Array:
         """Return class probabilities (n, 2) for logits z_n ~ N(mean_logits_n, |V_n|^2)."""
         return self.mean(_shrunk(mean_logits, V))
 
@@ -33,7 +33,7 @@ class ProbitBernoulli(Bernoulli):
 class ProbitCategorical(Categorical):
     """`Categorical` with the probit rule for predictions."""
 
-    def predictive(self, mean_logits: Array, V: Array) -> Array:
+    def predictive(self, mean_logits: Array, *, V: Array) -> Array:
         """Return class probabilities (n, K) for logits z_n ~ N(mean_logits_n, V_n V_n')."""
         return self.mean(_shrunk(mean_logits, V))
 

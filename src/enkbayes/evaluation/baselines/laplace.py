@@ -91,7 +91,7 @@ def with_probit(likelihood: Likelihood) -> Likelihood:
     """Return the likelihood with the probit predictive. A likelihood without classes is returned unchanged.
 
     >>> import numpy as np
-    >>> with_probit(Bernoulli()).predictive(np.asarray([1.0]), np.asarray([[0.0]])).round(4).tolist()
+    >>> with_probit(Bernoulli()).predictive(np.asarray([1.0]), V=np.asarray([[0.0]])).round(4).tolist()
     [[0.2689, 0.7311]]
     """
     if isinstance(likelihood, Bernoulli):
