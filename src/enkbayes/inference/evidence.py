@@ -166,7 +166,13 @@ def elbo(problem: Problem, posterior: Posterior, *, draws: int = DRAWS, seed: in
 
 
 def importance_sampling(
-    problem: Problem, posterior: Posterior, *, draws: int = DRAWS, seed: int = 0, wider: float = 2.0, share: float = 0.25
+    problem: Problem,
+    posterior: Posterior,
+    *,
+    draws: int = DRAWS,
+    seed: int = 0,
+    wider: float = 2.0,
+    share: float = 0.25,
 ) -> Evidence:
     """Return log E_q[w] over fresh draws of the posterior's Gaussian q, with a Pareto-smoothed tail.
 
