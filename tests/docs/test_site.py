@@ -29,3 +29,11 @@ def test_every_page_is_in_a_table_of_contents():
     pages = {page.stem: page.read_text(encoding="utf-8") for page in DOCS.glob("*.md")}
     trees = "".join(tree for text in pages.values() for tree in re.findall(r"```\{toctree\}(.*?)```", text, re.DOTALL))
     assert pages.keys() - {"index"} <= set(trees.split())
+
+
+def test_the_first_steps_run(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("torch")
+    monkeypatch.chdir(tmp_path)
+    for code in (DOCS / "start.md").read_text(encoding="utf-8").split("```python\n")[1:]:
+        exec(compile(code.split("```")[0], "start.md", "exec"), {})
+    assert capsys.readouterr().out

@@ -1,0 +1,215 @@
+"""Fill the table of results of README.md from results/*.json and docs/paper, and docs/index.md with the same table.
+
+python benchmarks/readme_table.py
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import default_page
+import numpy as np
+import useful_page
+
+ROOT = Path(__file__).parents[1]
+PAGES = ROOT / "README.md", ROOT / "docs" / "results.md"
+BEGIN, END = "<!-- begin results: python benchmarks/readme_table.py -->", "<!-- end results -->"
+SITE = "https://github.com/enkbayes/enkbayes/blob/main/"
+
+Row = tuple[str, str, str, str]
+"""A statement, its scope, what was measured, and the page of the documentation that has the details."""
+
+
+def result(name: str) -> Any:
+    return json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def rows() -> list[Row]:
+    """Return the rows of the table, in the order in which they appear."""
+    return [*accuracy(), *defaults(), *times(), *networks(), far_away(), robustness()]
+
+
+def accuracy() -> list[Row]:
+    """Error of the probabilities against long NUTS and HMC runs, by the data set."""
+    size = 200
+    found = {
+        row["data"]: row["closed form"]
+        for row in result("predictive")["errors"]
+        if (row["sampler"], row["particles"]) == ("equilibrium", size)
+    }
+    real, hard = ("breast cancer", "wine"), max(found, key=lambda name: found[name])
+    shown = " and ".join(f"{found[name]:.4f}" for name in real)
+    return [
+        (
+            "mean error of predicted probabilities, against NUTS",
+            "breast cancer and wine, prior fixed",
+            shown,
+            "trust.md",
+        ),
+        (
+            "the same, on problems built to be hard",
+            f"worst of six ({hard}: the posterior is far from Gaussian)",
+            f"{found[hard]:.3f}",
+            "trust.md",
+        ),
+    ]
+
+
+def defaults() -> list[Row]:
+    """The default against LogisticRegressionCV on data that chose nothing."""
+    pairs = default_page.pairs_of(result("defaults"))
+    few = {key: size for key, size in pairs.items() if key[1] in default_page.SMALL}
+    whole, small = (default_page.compared(some, default_page.OURS, default_page.REFERENCE) for some in (pairs, few))
+    assert whole
+    assert small
+    sets = len({name for name, _ in pairs})
+    return [
+        (
+            "log loss, divided by that of `LogisticRegressionCV`",
+            f"default, {sets} data sets, 50 and 200 rows",
+            f"{small.ratio:.2f} ({small.wins:.0%} wins)",
+            "defaults.md",
+        ),
+        (
+            "the same",
+            f"the same, up to 5,000 rows ({whole.pairs} cases)",
+            f"{whole.ratio:.2f} ({whole.wins:.0%} wins)",
+            "defaults.md",
+        ),
+    ]
+
+
+def times() -> list[Row]:
+    """Ratios of times, each with its scope."""
+    bars = {row["work"]: row["measured"] for part in result("speed")["bars"].values() for row in part}
+    point, nuts = (
+        bars["Equilibrium / scikit-learn lbfgs (network features)"],
+        bars["NUTS 500 x 7 / Equilibrium, N 300, D 50 (the paper's toy)"],
+    )
+    pairs = default_page.pairs_of(result("defaults"))
+    costs = [
+        ours / max(theirs, 1e-3)
+        for size in pairs.values()
+        for splits in [default_page.common(size, default_page.OURS, default_page.REFERENCE)]
+        for ours, theirs in [
+            [default_page.mean(size, name, "seconds", splits) for name in (default_page.OURS, default_page.REFERENCE)]
+        ]
+    ]
+    classes = result("many_classes")["cases"]
+    ratios = {name: case["ratio of the average"] for name, case in classes.items() if "ratio of the average" in case}
+    large = max(classes, key=lambda name: classes[name]["rows, features, classes"][0])
+    others = [ratio for name, ratio in ratios.items() if name != large]
+    shapes = [case["rows, features, classes"] for name, case in classes.items() if name in ratios and name != large]
+    most, (least_k, most_k) = max(shape[0] for shape in shapes), (f(shape[2] for shape in shapes) for f in (min, max))
+    return [
+        (
+            "time, divided by `LogisticRegression`",
+            "fixed prior, two classes, 10,000 rows x 256 features",
+            f"{point:.1f}",
+            "speed.md",
+        ),
+        (
+            "time, divided by NUTS (7 chains of 500)",
+            "fixed prior, two classes, 300 rows x 50 features",
+            f"1 / {nuts:,.0f}",
+            "speed.md",
+        ),
+        (
+            "time, divided by `LogisticRegressionCV`",
+            "default, the data sets above",
+            f"median {np.median(costs):.1f}, most {max(costs):.0f}",
+            "defaults.md",
+        ),
+        (
+            "time, divided by `LogisticRegression`",
+            f"default, many classes: {large}",
+            f"{ratios[large]:.1f}",
+            "many_classes.md",
+        ),
+        (
+            "the same",
+            f"default, {least_k} to {most_k} classes, at most {most:,} rows",
+            f"{min(others):.0f} to {max(others):.0f}",
+            "many_classes.md",
+        ),
+    ]
+
+
+def networks() -> list[Row]:
+    """Last layers against temperature scaling, and the score of whole networks, over the tasks of the benchmark."""
+    found = result("usefulness")
+    tasks = [task["methods"] for task in found["tasks"].values()]
+    targets = useful_page.default_targets(found).values()
+    gains = [row[0].measured for row in targets]
+    score = [task[useful_page.WHOLE]["AUROC, recommended"]["mean"] for task in tasks]
+    one, five = (
+        [useful_page.same_rows(task, name, useful_page.WHOLE)["AUROC"]["mean"] for task in tasks]
+        for name in (useful_page.TRAINED, useful_page.MANY)
+    )
+    return [
+        (
+            "log loss minus that of temperature scaling",
+            f"last layers with held-out rows, no far-field variance, {len(tasks)} tasks",
+            f"median {np.median(gains):+.3f}, worst {max(gains):+.4f}",
+            "usefulness.md",
+        ),
+        (
+            "AUROC of out-of-distribution rows",
+            f"`OODScore`, mean of {len(tasks)} tasks (confidence of one network, of five)",
+            f"{np.mean(score):.2f} ({np.mean(one):.2f}, {np.mean(five):.2f})",
+            "usefulness.md",
+        ),
+    ]
+
+
+def far_away() -> Row:
+    """Confidence far from the data with and without far-field variance, by figure 3 of the paper."""
+    with (ROOT / "docs/paper/figure3/far_field.csv").open(encoding="utf-8", newline="") as file:
+        found = list(csv.DictReader(file))
+    without, with_it = (np.mean([float(row[name]) for row in found]) for name in ("far", "far_with"))
+    return (
+        "confidence far from the data (1/2 is right)",
+        f"two moons, {len(found)} networks, far-field variance (without)",
+        f"{with_it:.2f} ({without:.2f})",
+        "uncertainty.md",
+    )
+
+
+def robustness() -> Row:
+    """How many hostile problems converge."""
+    found = result("step_control")["two classes"]["Equilibrium"]
+    return (
+        "problems that converge",
+        f"two classes, {found['problems']:,} random problems, many separable or badly scaled",
+        f"{found['converged']:.0%}, median of {found['steps, median']:g} steps",
+        "../benchmarks/results/step_control.json",
+    )
+
+
+def table(page: Path) -> str:
+    """Return the table in Markdown, with links that suit the page: absolute ones in the README."""
+    head = "| What | Scope | Measured | Details |\n|---|---|---|---|\n"
+    return head + "".join(
+        f"| {what} | {scope} | {measured} | [{Path(target).stem.replace('_', ' ')}]({link(page, target)}) |\n"
+        for what, scope, measured, target in rows()
+    )
+
+
+def link(page: Path, target: str) -> str:
+    """Return the link from a page to a target that is relative to docs."""
+    return SITE + f"docs/{target}".replace("docs/../", "") if page.name == "README.md" else target
+
+
+def filled(page: Path) -> str:
+    """Return the page with the table between its marks replaced."""
+    before, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return f"{before}{BEGIN}\n{table(page)}{END}{after}"
+
+
+if __name__ == "__main__":
+    for path in PAGES:
+        path.write_text(filled(path), encoding="utf-8")
