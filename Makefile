@@ -29,7 +29,7 @@ test-browser: .venv/.test .venv/.browser  # checks the report that `make test` w
 	$(BIN)/python -m pytest --quiet tests/browser
 
 test-ecosystem: .venv-ecosystem/.ready  # workflows with other libraries, in an environment of their own
-	OMP_NUM_THREADS=2 .venv-ecosystem/bin/python -m pytest --quiet tests/ecosystem
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 .venv-ecosystem/bin/python -m pytest --quiet tests/ecosystem
 
 bench: .venv/.test .venv-peers/.ready  # all benchmarks except usefulness and defaults; one to two hours on an idle machine
 	$(BIN)/python benchmarks/speed.py
@@ -111,12 +111,13 @@ clean:
 	$(INSTALL) --editable '.[benchmarks]'
 	@touch $@
 
-.venv-ecosystem/.ready: $(SOURCES)
+.venv-ecosystem/.ready: $(SOURCES) | .venv/.test  # finds in .venv what is there, so that PyTorch is installed once
 	@echo "Installing the libraries of the ecosystem tests into .venv-ecosystem (only once, takes a few minutes) ..."
 	$(PYTHON) -m venv .venv-ecosystem
-	.venv-ecosystem/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
+	$(BIN)/python -c "import site; print(f'import site; site.addsitedir({site.getsitepackages()[0]!r})')" \
+	  > $$(.venv-ecosystem/bin/python -c "import site; print(site.getsitepackages()[0])")/zz_venv.pth
 	.venv-ecosystem/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
-	  --editable . pytest onnx onnxruntime onnxscript
+	  --editable '.[ecosystem]'
 	@touch $@
 
 .venv-peers/.ready: constraints.txt  # other libraries, in an environment separate from the package's own

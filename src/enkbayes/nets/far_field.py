@@ -19,6 +19,7 @@ from enkbayes.engine.arrays import to_numpy
 from enkbayes.inference.far_field import Extent, FarFieldChoice, choose, with_constant
 from enkbayes.nets.layers import Tap
 from enkbayes.nets.loaders import Arguments
+from enkbayes.nets.positions import Padding
 
 LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 WIDEST = 512  # numbers of a layer that are used at most, evenly spaced: factors take the square of it in memory
@@ -206,27 +207,30 @@ def recorded_outputs(body: nn.Module, places: Iterable[int]) -> Iterator[dict[in
     convolutions, give the mean and the root mean square over the positions.
     """
     outputs: dict[int, torch.Tensor] = {}
+    padding = Padding()
 
     def hook_of(place: int) -> Any:
         def hook(module: nn.Module, _: Any, output: Any) -> None:
             if isinstance(output, torch.Tensor) and place not in outputs:
-                outputs[place] = summary(output.detach(), channels_last=isinstance(module, nn.Linear | Tap))
+                channels_last = isinstance(module, nn.Linear | Tap)
+                outputs[place] = summary(output.detach(), padding, channels_last=channels_last)
 
         return hook
 
     layers = layers_of(body)
     handles = [layers[place].register_forward_hook(hook_of(place)) for place in places]
     try:
-        yield outputs
+        with padding.watching(body):
+            yield outputs
     finally:
         for handle in handles:
             handle.remove()
 
 
-def summary(h: torch.Tensor, *, channels_last: bool) -> torch.Tensor:
+def summary(h: torch.Tensor, padding: Padding, *, channels_last: bool) -> torch.Tensor:
     """Return (n, d) of outputs (n, d), and (n, 2 d) of outputs (n, ..., d) or (n, d, ...); at most WIDEST columns."""
     h = h.to(torch.promote_types(h.dtype, torch.float32))
     if h.ndim > 2:
-        h = h.flatten(1, -2) if channels_last else h.flatten(2).mT
-        h = torch.cat([h.mean(dim=1), h.square().mean(dim=1).sqrt()], dim=1)
+        h = h if channels_last else h.flatten(2).mT
+        h = torch.cat([padding.average(h), padding.average(h.square()).sqrt()], dim=1)
     return h[:, :: -(-h.shape[1] // WIDEST)]

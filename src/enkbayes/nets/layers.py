@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from enkbayes.nets.loaders import call
-from enkbayes.nets.models import check_outputs, frozen_copy, run
+from enkbayes.nets.models import FAILURES, check_outputs, frozen_copy, run
 
 REMEDY = "pass features=, a module or method x -> (n, D) that gives the inputs of the last layer"
 
@@ -122,18 +122,61 @@ def logits_of(output: Any) -> torch.Tensor:
 def split_last_layer(body: nn.Module, x: Any, name: str | None) -> tuple[nn.Module, Layer]:
     """Return the network with a Tap in place of its last layer, so that it returns that layer's inputs, and the layer.
 
-    The last layer is the Linear (of that name) whose output is the network's output for the inputs x.
+    The last layer is the Linear (of that name) whose output is the network's output for the inputs x, or those of its
+    rows that the network selects, as a language model selects the last token of a text.
     """
-    found, features = _last_linear(body, x, name)
-    layer = Layer.of(linear_layer(body, found))
-    body = without_layer(body, found)
-    try:
-        same = torch.allclose(call(body, x).reshape(features.shape), features, equal_nan=True)
-    except (RuntimeError, IndexError, AttributeError, TypeError, ValueError):
-        same = False
-    if not same:
-        raise ValueError(f"the model does more than change shapes after its last layer {found!r}; {REMEDY}")
+    output, calls = _record(body, x, None if name is None else linear_layer(body, name))
+    found = next((each for each in reversed(calls) if _gives(each[2], output)), None)
+    if found is not None and found[2].ndim != 2:
+        raise ValueError(
+            f"the last layer {found[0]!r} gives logits of shape {tuple(found[2].shape)}; expected (n, K), one row for "
+            f"each label; {REMEDY}"
+        )
+    selected = (each[0] for each in reversed(calls) if each[2].ndim > 2 and _selects(body, x, each[0], output))
+    last = found[0] if found is not None else next(selected, None)
+    if last is None:
+        which = "of any Linear" if name is None else f"of layer {name!r}"
+        raise ValueError(
+            f"the model's output is not the output {which}, as with a softmax or sigmoid at its end; {REMEDY}"
+        )
+    layer = Layer.of(linear_layer(body, last))
+    body = without_layer(body, last)
+    if found is not None and not _same(_called(body, x), found[1]):
+        raise ValueError(f"the model does more than change shapes after its last layer {last!r}; {REMEDY}")
     return body, layer
+
+
+def _gives(logits: torch.Tensor, output: torch.Tensor) -> bool:
+    """Return whether logits are a network's output, but for their shape."""
+    return logits.numel() == output.numel() and bool(torch.equal(logits.reshape(-1), output.reshape(-1)))
+
+
+def _selects(body: nn.Module, x: Any, name: str, output: torch.Tensor) -> bool:
+    """Return whether the network's output is that of a layer for some of the rows of its input."""
+    linear = linear_layer(body, name)
+    if not name or output.ndim == 0 or linear.out_features != (output.shape[-1] if output.ndim > 1 else 1):
+        return False
+    without_layer(body, name)
+    features = _called(body, x)
+    set_layer(body, name, linear)
+    if features is None or features.numel() != len(output) * linear.in_features:
+        return False
+    return _same(linear(features.reshape(len(output), -1)), output, atol=1e-5)
+
+
+def _called(body: nn.Module, x: Any) -> torch.Tensor | None:
+    """Return what a network returns, or None if it fails or returns no tensor."""
+    try:
+        found = call(body, x)
+    except FAILURES:
+        return None
+    return found if isinstance(found, torch.Tensor) else None
+
+
+def _same(found: torch.Tensor | None, expected: torch.Tensor, atol: float = 1e-8) -> bool:
+    if found is None or found.numel() != expected.numel():
+        return False
+    return bool(torch.allclose(found.reshape(expected.shape), expected, atol=atol, equal_nan=True))
 
 
 def without_layer(body: nn.Module, name: str) -> nn.Module:
@@ -141,24 +184,14 @@ def without_layer(body: nn.Module, name: str) -> nn.Module:
     tap = Tap(linear_layer(body, name).out_features)
     if not name:
         return tap
-    parent, _, child = name.rpartition(".")
-    setattr(body.get_submodule(parent), child, tap)
+    set_layer(body, name, tap)
     return body
 
 
-def _last_linear(body: nn.Module, x: Any, name: str | None) -> tuple[str, torch.Tensor]:
-    """Return the name of the last Linear and its inputs (n, D)."""
-    output, calls = _record(body, x, None if name is None else linear_layer(body, name))
-    for found, features, logits in reversed(calls):
-        if logits.numel() == output.numel() and torch.equal(logits.reshape(-1), output.reshape(-1)):
-            if logits.ndim == 2:
-                return found, features
-            raise ValueError(
-                f"the last layer {found!r} gives logits of shape {tuple(logits.shape)}; expected (n, K), one row for "
-                f"each label; {REMEDY}"
-            )
-    which = "of any Linear" if name is None else f"of layer {name!r}"
-    raise ValueError(f"the model's output is not the output {which}, as with a softmax or sigmoid at its end; {REMEDY}")
+def set_layer(body: nn.Module, name: str, layer: nn.Module) -> None:
+    """Put a layer in the place of the layer of that name."""
+    parent, _, child = name.rpartition(".")
+    setattr(body.get_submodule(parent), child, layer)
 
 
 Call = tuple[str, torch.Tensor, torch.Tensor]

@@ -75,15 +75,15 @@ def _keywords(entries: dict[Any, Any], model: Callable[..., Any]) -> Any:
     names = [p.name for p in parameters if p.kind in named]
     taken = {key: value for key, value in entries.items() if key in names}
     others = {key: value for key, value in entries.items() if key not in names and isinstance(value, torch.Tensor)}
-    if others and any(p.kind == inspect.Parameter.VAR_KEYWORD for p in parameters):
-        return taken | others
+    if others and not taken and any(p.kind == inspect.Parameter.VAR_KEYWORD for p in parameters):
+        return others  # with some of them named, the model would not notice the rest
     if taken and not others:
         return taken
     if len(others) == 1 and not taken:
         return next(iter(others.values()))
     raise ValueError(
-        f"the batch has the entries {list(entries)} besides the labels, and the model takes {names}; name the one that "
-        "is its input, inputs='key', or pass a function of the batch"
+        f"the batch has the entries {list(entries)} besides the labels, and the model takes {names}, not "
+        f"{list(others)}; leave those out of the batch, name its only input with inputs='key', or pass inputs=function"
     )
 
 

@@ -33,6 +33,7 @@ from enkbayes.engine.arrays import entropy
 from enkbayes.nets.layers import Tap
 from enkbayes.nets.loaders import Place, Reader, call, device_of, shown
 from enkbayes.nets.models import run
+from enkbayes.nets.positions import Padding
 from enkbayes.nets.posterior_module import PosteriorModule
 
 REFERENCES = ("known_leverage", "known_entropy")  # keys of state dicts, which outlive versions
@@ -225,27 +226,28 @@ def _layer_inputs(
 def _recording(body: nn.Module, names: Iterable[str]) -> Iterator[dict[str, torch.Tensor]]:
     """Record the inputs of modules, averaged over positions, (n, d), while the body runs."""
     recorded: dict[str, torch.Tensor] = {}
-    wanted = set(names)
+    wanted, padding = set(names), Padding()
 
     def hook_of(name: str) -> Any:
         def hook(module: nn.Module, arguments: tuple[Any, ...]) -> None:
             if arguments and isinstance(arguments[0], torch.Tensor) and name not in recorded:
                 channels_last = isinstance(module, nn.Linear | Tap)
-                recorded[name] = _averaged(arguments[0].detach(), channels_last=channels_last)
+                recorded[name] = _averaged(arguments[0].detach(), padding, channels_last=channels_last)
 
         return hook
 
     handles = [m.register_forward_pre_hook(hook_of(n)) for n, m in body.named_modules() if n in wanted]
     try:
-        yield recorded
+        with padding.watching(body):
+            yield recorded
     finally:
         for handle in handles:
             handle.remove()
 
 
-def _averaged(x: torch.Tensor, *, channels_last: bool) -> torch.Tensor:
+def _averaged(x: torch.Tensor, padding: Padding, *, channels_last: bool) -> torch.Tensor:
     """Return (n, d) of (n, d), (n, ..., d) or (n, d, ...), in double precision."""
     x = x.double()
     if x.ndim <= 2:
         return x.reshape(len(x), -1)
-    return x.flatten(1, -2).mean(dim=1) if channels_last else x.flatten(2).mean(dim=2)
+    return padding.average(x if channels_last else x.flatten(2).mT)
