@@ -32,11 +32,16 @@ class TableModel:
     def load(cls, path: Path) -> TableModel:
         """Read a model file."""
         from enkbayes.estimators.classifier import EnsembleClassifier
-        from enkbayes.storage.model_file import read
+        from enkbayes.storage.model_file import LabelArtefacts, read
 
         if not path.is_file():
             raise ValueError(f"{path} {not_a_file(path)}; expected a model file written by enkbayes fit")
         artefact = read(path)
+        if isinstance(artefact, LabelArtefacts):
+            raise ValueError(
+                f"{path} predicts {len(artefact.names)} labels for each row, and the commands predict one class; use "
+                "it in Python: enkbayes.load(path).predict_proba(X)"
+            )
         classifier = EnsembleClassifier.from_artefact(artefact)
         if artefact.preprocessing is None:
             return cls(classifier, None)
@@ -54,7 +59,7 @@ class TableModel:
         model remembers.
         """
         try:
-            return self.classifier.reject_threshold(max_error=max_error)
+            return float(self.classifier.reject_threshold(max_error=max_error))
         except AttributeError:
             raise ValueError(
                 "the model remembers no confidences, which --max-error needs; fit it again with enkbayes fit in one "

@@ -2,56 +2,59 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils import check_random_state
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from enkbayes.core.arguments import check_count
 from enkbayes.core.gaussian import Gaussian
 from enkbayes.core.labels import announced, class_counts, distinct, encode, observation_weights
-from enkbayes.core.likelihoods import Bernoulli, Categorical, Likelihood, Ordinal
+from enkbayes.core.likelihoods import Likelihood
 from enkbayes.core.mixture import MixturePosterior
 from enkbayes.core.posterior import Posterior, Uncertainty
 from enkbayes.core.problem import Problem, shared_classes, shared_counts
 from enkbayes.engine.arrays import to_numpy
 from enkbayes.engine.processes import first, shared_errors
+from enkbayes.estimators.class_weight import class_weights, row_weights
+from enkbayes.estimators.multi_label import (
+    by_label,
+    columns,
+    for_each,
+    is_multi_hot,
+    joint,
+    names_of,
+    of_presence,
+    side_by_side,
+    stacked,
+    summaries,
+    the_first,
+    the_worst,
+    uncertainties,
+)
 from enkbayes.estimators.preprocessing import Preprocessing
+from enkbayes.estimators.specification import Specification
 from enkbayes.estimators.table import Table, is_frame
 from enkbayes.inference.calibration import calibrate
-from enkbayes.inference.empirical_bayes import Tuning, parameter_groups, tune_prior, with_variances
+from enkbayes.inference.empirical_bayes import Tuning, with_variances
 from enkbayes.inference.evidence import Evidence, log_evidence
 from enkbayes.inference.feature_far_field import WIDEST, FeatureFarField, choose_for_features, held_out_confidence
 from enkbayes.inference.forgetting import Forgetting, checked_factor, remembered
 from enkbayes.inference.held_out import Calibration, check_same_scale, pooled
-from enkbayes.inference.likelihood_fit import fit_likelihood
 from enkbayes.inference.polishing import polish
-from enkbayes.inference.prior_average import PriorAverage, average_posterior, fixed_width, updated, weigh
-from enkbayes.inference.priors import (
-    chosen_precision,
-    groups_to_choose,
-    is_auto,
-    is_average,
-    precision_of,
-    weight_and_intercept_priors,
-)
+from enkbayes.inference.prior_average import PriorAverage, average_posterior, updated, weigh
+from enkbayes.inference.priors import chosen_precision, is_auto, is_average, precision_of
 from enkbayes.inference.rejection import HeldOutConfidence
 from enkbayes.inference.summary import Contrasts, Summary, summarise, weights
 from enkbayes.inference.trust import Trust, assess
-from enkbayes.samplers import BY_NAME, FROM_PRIOR, MeanField, Sampler
+from enkbayes.samplers import FROM_PRIOR, MeanField, Sampler
 from enkbayes.samplers.recorder import Recorder
-from enkbayes.samplers.run import run
-from enkbayes.samplers.start import as_sampler, count, mean_field_of
-from enkbayes.storage.checkpoint import as_recorder
 from enkbayes.storage.fingerprint import fingerprint
-from enkbayes.storage.model_file import Artefact, write
+from enkbayes.storage.model_file import Artefact, LabelArtefacts, write
 
 Array = np.ndarray[Any, Any]
 FLOATS = (np.float64, np.float32)
@@ -128,10 +131,19 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Whether `fit` adds noise to the logits that grows with the distance from the training data, so that confidence
         tends to 1/K far away (`enkbayes.inference.far_field`). The rows, each predicted without itself, choose how
         much; see `far_field_.choice`.
+    class_weight : dict, "balanced" or None
+        How often each row of a class counts, besides its `sample_weight`; "balanced" gives all classes the same weight
+        in sum. Probabilities are then those of data with these weights.
 
     Attributes
     ----------
     classes_ : array (K,)
+        Of multi-hot labels their names: those of the columns of a data frame, otherwise their numbers.
+    class_weight_ : array (K,) or None
+        The weight of each class.
+    estimators_ : list of EnsembleClassifier
+        Only for multi-hot labels: the binary classifier of each. Attributes that describe one posterior are lists then,
+        `trust_` is that of the worst label, and `evidence_` that of all together.
     posterior_ : Posterior or MixturePosterior
         The particles, the fitted Gaussian, and `posterior_.info` on the run. An average over the width of the prior is
         a mixture: `posterior_.components` with `posterior_.weights`.
@@ -182,6 +194,8 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     tuning_: Tuning | PriorAverage | None
     calibration_: Calibration | None
     far_field_: FeatureFarField | None
+    class_weight_: Array | None
+    estimators_: list[Self]
     _confidences: HeldOutConfidence | None
     _trust: Trust | None
     _evidence: Evidence | None
@@ -206,6 +220,7 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         prior_groups: Any = None,
         likelihood: str | Likelihood = "auto",
         far_field: bool = False,
+        class_weight: Any = None,
     ) -> None:
         self.sampler = sampler
         self.particles = particles
@@ -220,6 +235,7 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.prior_groups = prior_groups
         self.likelihood = likelihood
         self.far_field = far_field
+        self.class_weight = class_weight
 
     def fit(
         self,
@@ -235,8 +251,11 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         Parameters
         ----------
-        X, y : array (N, D), array (N,)
-            Features and labels.
+        X : array (N, D)
+            Features.
+        y : array (N,), or array (N, K) of zeros and ones
+            Labels. With K columns a row may have any number of K labels; `predict` and `predict_proba` then have a
+            column for each label, (n, K), as scikit-learn's neural networks have.
         sample_weight : array (N,), optional
             How often each row counts.
         X_val, y_val : array (n, D), array (n,), optional
@@ -250,6 +269,30 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             A file that stores the run, so that the same call resumes it after an interruption; of an average it is the
             run of the heaviest component, which comes first. Resuming needs a number as random_state.
         """
+        self._forget_labels()
+        if is_multi_hot(y):
+            if checkpoint is not None:
+                raise ValueError("a checkpoint holds one run, and each of several labels has its own; fit without it")
+            held_out = [None] * np.shape(y)[1] if y_val is None else columns(y_val, np.shape(y)[1])
+            parts = [
+                part._fit(X, own, sample_weight, X_val, other, classes=np.asarray([0, 1], dtype=own.dtype))  # noqa: SLF001
+                for part, own, other in zip(self._binary(columns(y)), columns(y), held_out, strict=True)
+            ]
+            return self._keep_labels(parts, names_of(y))
+        return self._fit(X, y, sample_weight, X_val, y_val, checkpoint=checkpoint)
+
+    def _fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any,
+        X_val: Any,
+        y_val: Any,
+        *,
+        classes: Array | None = None,
+        checkpoint: Recorder | str | Path | None = None,
+    ) -> Self:
+        """Fit to labels y (N,) of one kind each; `classes` are those of y, and others that it may lack."""
         X, y = validated(self, X, y, accept_sparse="csr", dtype=FLOATS)
         check_labels(y)
         self._preprocessing = None  # of a file; these features are used as they are
@@ -264,19 +307,25 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             data = fingerprint(X_val, y_val, None, data)
             if not trained:
                 X, y, sample_weight = pooled(X, y, sample_weight, X_val, y_val)
-        classes, seed = at_least_two(distinct(y)), self._seed()
-        likelihood, sampler = self._likelihood(y, classes, sample_weight), self._sampler()
-        problem = self._problem(X, y, classes, sample_weight, likelihood)
-        self._warn_of_few_particles(problem, sampler)
+        asked = self._specification
+        known, seed, sampler = (
+            at_least_two(distinct(y) if classes is None else classes),
+            asked.draw_seed(),
+            asked.method,
+        )
+        self.class_weight_ = class_weights(self.class_weight, known, class_counts(y, known, sample_weight))
+        weights = self._row_weights(y, known, sample_weight)
+        problem = asked.problem(X, y, known, weights, asked.likelihood_of(y, known, weights))
+        asked.warn_of_few_particles(problem)
         theta = self._previous_particles(problem, sampler) if self.warm_start else None
         self._forgetting = None
-        fit = self._fit_with(sampler, seed, theta, checkpoint)
+        fit = asked.fit_with(sampler, seed, theta, checkpoint)
         if X_val is None or not trained:
-            problem, tuning = self._chosen(problem)
+            problem, tuning = asked.chosen(problem)
             return self._fitted(problem, fit, data, tuning, average=is_average(self.prior_precision))
-        held_out = self._problem(X_val, y_val, classes, None, problem.likelihood)
+        held_out = asked.problem(X_val, y_val, known, self._row_weights(y_val, known, None), problem.likelihood)
         problem, chosen = calibrate(held_out, problem.prior.mean, problem, seed=seed)
-        self._fitted(self._with_fitted_cutpoints(problem), fit, data, None)
+        self._fitted(asked.with_fitted_cutpoints(problem), fit, data, None)
         self.calibration_, self._held_out_prior = chosen, problem.prior
         return self
 
@@ -300,19 +349,22 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         as a prior; `MeanField` then makes the update.
         """
         begins, factor = not hasattr(self, "posterior_"), checked_factor(forget)
+        if is_multi_hot(y) or hasattr(self, "estimators_"):
+            return self._learn_labels(X, y, sample_weight, factor, begins=begins)
         X = X if begins else self._features(X)
         X, y = validated(self, X, y, accept_sparse="csr", dtype=np.float64, reset=begins)
         check_labels(y)
-        known = announced(y, classes, None if begins else self.classes_)
-        likelihood = self._likelihood(y, known, sample_weight) if begins else self.posterior_.likelihood
+        known, asked = announced(y, classes, None if begins else self.classes_), self._specification
         if begins:
-            problem = self._problem(X, y, known, sample_weight, likelihood)
+            self.class_weight_ = class_weights(self.class_weight, known, None)
+            weights = self._row_weights(y, known, sample_weight)
+            problem = asked.problem(X, y, known, weights, asked.likelihood_of(y, known, weights))
         else:
             problem = self._problem_like_the_fit(X, y, sample_weight)
-        sampler, seed = self._sampler(), self._seed()
-        fit = self._fit_with(MeanField() if self._too_few_particles(problem, sampler) else sampler, seed)
+        sampler, seed = asked.method, asked.draw_seed()
+        fit = asked.fit_with(MeanField() if asked.too_few_particles(problem) else sampler, seed)
         if begins:
-            problem, tuning = self._chosen(problem)
+            problem, tuning = asked.chosen(problem)
             data, self._forgetting = fingerprint(X, y, sample_weight, ""), None
             return self._fitted(problem, fit, data, tuning, average=is_average(self.prior_precision))
         chosen, prior = self.calibration_, self._held_out_prior
@@ -345,34 +397,41 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         and a warning says so. No process has all rows, so there is no `fingerprint_`.
         """
         with shared_errors():
+            self._forget_labels()
             X, y = validated(self, X, y, accept_sparse="csr", dtype=FLOATS, ensure_min_samples=0)
             self._preprocessing = None
             if tuning is None and (is_auto(self.prior_precision) or is_auto(self.intercept_precision)):
                 raise ValueError('an "auto" prior is chosen from all rows; pass tuning=clf.tune(X, y), or a number')
-        known = at_least_two(np.unique(shared_classes(y, classes)))
-        likelihood, sampler = self._likelihood(y, known, sample_weight, count=shared_counts), self._sampler()
-        problem = self._problem(X, y, known, sample_weight, likelihood, tuning, Problem.create_sharded)
-        self._warn_of_few_particles(problem, sampler)
-        problem = self._with_fitted_cutpoints(problem)
-        fit = self._fit_with(sampler, first(self._seed()), None, checkpoint)
+        known, asked = at_least_two(np.unique(shared_classes(y, classes))), self._specification
+        self.class_weight_ = class_weights(self.class_weight, known, shared_counts(y, known, sample_weight))
+        weights = self._row_weights(y, known, sample_weight)
+        likelihood, sampler = asked.likelihood_of(y, known, weights, count=shared_counts), asked.method
+        problem = asked.problem(X, y, known, weights, likelihood, tuning, Problem.create_sharded)
+        asked.warn_of_few_particles(problem)
+        problem = asked.with_fitted_cutpoints(problem)
+        fit = asked.fit_with(sampler, first(asked.draw_seed()), None, checkpoint)
         return self._fitted(problem, fit, None, tuning, average=is_average(self.prior_precision))
 
+    @by_label(side_by_side)
     def predict(self, X: Any) -> Array:
         """Return the most probable class of each row, (n,)."""
         best = np.argmax(self.predict_proba(X), axis=1)
         return np.asarray(self.classes_[best])
 
+    @by_label(of_presence)
     def predict_proba(self, X: Any) -> Array:
         """Return class probabilities (n, K), averaged over the posterior; the columns follow `classes_`."""
         features = self._features(X)
         posterior, noise = self._with_noise(features)
         return np.asarray(posterior.predict_proba(features, noise=noise))
 
+    @by_label(of_presence)
     def predict_log_proba(self, X: Any) -> Array:
         """Return the logarithm of `predict_proba`, (n, K)."""
         proba = self.predict_proba(X)
         return np.asarray(np.log(np.maximum(proba, np.finfo(proba.dtype).tiny)))
 
+    @by_label(side_by_side)
     def decision_function(self, X: Any) -> Array:
         """Return scores whose largest decides `predict`: the log odds of the averaged probability (n,) for two classes,
         the logarithms of the probabilities minus their average (n, K) for more.
@@ -383,17 +442,20 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return np.asarray(scores - scores.mean(axis=1, keepdims=True))
 
     @property
+    @by_label(stacked)
     def coef_(self) -> Array:
         """The posterior mean of the weights: (1, D) for a single logit, (K, D) for softmax."""
         check_is_fitted(self)
         return weights(self.posterior_)[0]
 
     @property
+    @by_label(stacked)
     def intercept_(self) -> Array:
         """The posterior mean of the intercepts, (1,) or (K,)."""
         check_is_fitted(self)
         return weights(self.posterior_)[1]
 
+    @by_label(summaries)
     def summary(self, level: float = 0.95) -> Summary:
         """Return the table of coefficients: name, mean, standard deviation, credible interval, and the probability of
         the sign. See `enkbayes.inference.summary` for categories and for three or more classes.
@@ -416,18 +478,21 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         intercept = linear is not None and linear.intercept
         return summarise(self.posterior_, Contrasts.of(names, intercept=intercept, categories=categories), level)
 
+    @by_label(of_presence)
     def sample_proba(self, X: Any) -> Array:
         """Return the class probabilities that each particle predicts, (J, n, K)."""
         features = self._features(X)
         posterior, noise = self._with_noise(features)
         return np.asarray(posterior.sample_proba(features, noise=noise))
 
+    @by_label(uncertainties)
     def predict_uncertainty(self, X: Any) -> Uncertainty:
         """Return total, aleatoric and epistemic uncertainty in nats, and confidence, (n,) each."""
         features = self._features(X)
         posterior, noise = self._with_noise(features)
         return posterior.predict_uncertainty(features, noise=noise)
 
+    @by_label(the_first)
     def ood_score(self, X: Any) -> Array:
         """Return how unlike the training rows each row is, (n,): about standard normal for rows like them, larger for
         others. It is the log leverage of the features, which must be at most 1000.
@@ -443,9 +508,9 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def reject_threshold(
         self, X_val: Any = None, y_val: Any = None, *, max_error: float = 0.05, confidence: float = 0.95
-    ) -> float:
+    ) -> Any:
         """Return the confidence above which predictions are wrong at most `max_error` of the time, with this
-        confidence; see `enkbayes.inference.rejection`.
+        confidence; see `enkbayes.inference.rejection`. For multi-hot labels there is a threshold for each label, (K,).
 
         X_val, y_val are held-out rows, on which the guarantee rests. Without them, the training rows count, each
         predicted without itself.
@@ -459,6 +524,11 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         >>> bool((clf.predict_proba(X).max(axis=1) > threshold).mean() > 0.8)
         True
         """
+        if hasattr(self, "estimators_"):
+            given = [None] * len(self.estimators_) if y_val is None else columns(y_val, len(self.estimators_))
+            settings = {"max_error": max_error, "confidence": confidence}
+            pairs = zip(self.estimators_, given, strict=True)
+            return np.asarray([part.reject_threshold(X_val, own, **settings) for part, own in pairs])
         if X_val is None:
             return self._held_out_confidence().threshold(max_error, confidence)
         proba = self.predict_proba(X_val)
@@ -466,12 +536,14 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return HeldOutConfidence.of(proba, numbers).threshold(max_error, confidence)
 
     @property
+    @by_label(for_each)
     def forgetting_(self) -> Forgetting:
         """The forgetting factor of the last `partial_fit`, and what "auto" knows of it: the gain of every factor."""
         check_is_fitted(self)
         return Forgetting() if self._forgetting is None else self._forgetting
 
     @property
+    @by_label(the_worst)
     def trust_(self) -> Trust:
         """How far to trust the posterior. Computed on first access; `save` stores it."""
         check_is_fitted(self)
@@ -481,6 +553,7 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self._trust
 
     @property
+    @by_label(joint)
     def evidence_(self) -> Evidence:
         """The log evidence of the last fit, with its method and error bar. Computed on first access; `save` stores it.
 
@@ -498,6 +571,7 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self.evidence_.value
 
     @property
+    @by_label(for_each)
     def prior_precision_(self) -> Any:
         """The precision of the prior of the weights: as given, or chosen (a number; an array (D,) with groups). Of an
         average it is the geometric mean over the components, and `posterior_.priors` are all of them. Where held-out
@@ -511,6 +585,7 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return chosen_precision(self.prior_precision, chosen, self.prior_groups, self.n_features_in_)
 
     @property
+    @by_label(for_each)
     def intercept_precision_(self) -> float:
         """The precision of the prior of the intercept: as given, or chosen."""
         check_is_fitted(self)
@@ -530,6 +605,9 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         >>> clf.assess(scale(X), y).verdict, clf.trust_.verdict
         ('usable', 'usable')
         """
+        if hasattr(self, "estimators_"):
+            pairs = zip(self.estimators_, columns(y, len(self.estimators_)), strict=True)
+            return the_worst(self.classes_, [part.assess(X, own, sample_weight) for part, own in pairs])
         return assess(self.problem_of(self._features(X), y, sample_weight), self.posterior_, predictions=True)
 
     def polish(self, sweeps: int = 20) -> Self:
@@ -541,27 +619,36 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         >>> clf.polish(5).posterior_.info.sweeps
         5
         """
+        if hasattr(self, "estimators_"):
+            return self._keep_labels([part.polish(sweeps) for part in self.estimators_], self.classes_)
         problem = self._fitted_problem("polish", "polish before saving")
-        self.posterior_ = polish(problem, self.posterior_, sweeps, seed=self._seed(), progress=self.progress)
+        self.posterior_ = polish(
+            problem, self.posterior_, sweeps, seed=self._specification.draw_seed(), progress=self.progress
+        )
         self._trust = None
         return self
 
     def tune(self, X: Any, y: Any, sample_weight: Any = None) -> Tuning | PriorAverage | None:
         """Return how "average" or "auto" chooses the prior for these data; None for a prior of your own."""
-        classes = distinct(y)
-        likelihood = self._likelihood(y, classes, sample_weight)
-        problem, tuning = self._chosen(self._problem(X, np.asarray(y), classes, sample_weight, likelihood))
+        classes, asked = distinct(y), self._specification
+        own = class_weights(self.class_weight, classes, class_counts(y, classes, sample_weight))
+        weights = row_weights(own, y, classes, sample_weight)
+        likelihood = asked.likelihood_of(y, classes, weights)
+        problem, tuning = asked.chosen(asked.problem(X, np.asarray(y), classes, weights, likelihood))
         if not is_average(self.prior_precision):
             return tuning
-        return self._with_intercept(weigh(problem, self._width_groups(problem)), problem)
+        return asked.with_intercept(weigh(problem, asked.width_groups(problem)), problem)
 
     def problem_of(self, X: Any, y: Any, sample_weight: Any = None) -> Problem:
         """Return the problem of a `fit` to these data, with the prior and the likelihood that were chosen then."""
+        if hasattr(self, "estimators_"):
+            raise ValueError("each of several labels has a problem of its own; use clf.estimators_[k].problem_of")
         return self._problem_like_the_fit(X, np.asarray(y), sample_weight)
 
     def _problem_like_the_fit(self, X: Any, y: Any, sample_weight: Any) -> Problem:
         """Return the problem of some rows with the likelihood and the prior of the fit."""
-        problem = self._problem(X, y, self.classes_, sample_weight, self.posterior_.likelihood, self.tuning_)
+        weights = self._row_weights(y, self.classes_, sample_weight)
+        problem = self._specification.problem(X, y, self.classes_, weights, self.posterior_.likelihood, self.tuning_)
         return problem if self._held_out_prior is None else problem.with_prior(self._held_out_prior)
 
     def save(self, path: str | Path, *, preprocessing: Mapping[str, Any] | None = None) -> None:
@@ -571,11 +658,27 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         `enkbayes.storage.model_file.read(path).preprocessing` returns it.
         """
         check_is_fitted(self)
-        names, prior = getattr(self, "feature_names_in_", None), self._held_out_prior
+        if hasattr(self, "estimators_"):
+            parts = tuple(part.to_artefact(preprocessing) for part in self.estimators_)
+            write(LabelArtefacts(parts, self.classes_), path)
+        else:
+            write(self.to_artefact(preprocessing), path)
+
+    def to_artefact(self, preprocessing: Mapping[str, Any] | None = None) -> Artefact:
+        """Return what a file of the fitted classifier holds."""
+        names, prior, parameters = (
+            getattr(self, "feature_names_in_", None),
+            self._held_out_prior,
+            self.get_params(False),
+        )
+        chosen = {} if prior is None else {"prior_mean": to_numpy(prior.mean), "prior_cov": to_numpy(prior.cov)}
+        if self.class_weight_ is not None:
+            chosen["class_weight"] = self.class_weight_
+            parameters["class_weight"] = "balanced" if self.class_weight == "balanced" else "given"
         estimator = {
-            "parameters": self.get_params(deep=False),
+            "parameters": parameters,
             "feature_names": None if names is None else names.tolist(),
-            "chosen": {} if prior is None else {"prior_mean": to_numpy(prior.mean), "prior_cov": to_numpy(prior.cov)},
+            "chosen": chosen,
         }
         if preprocessing is None and self._preprocessing is not None:
             preprocessing = self._preprocessing.to_json()
@@ -586,23 +689,27 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             "far_field": self.far_field_,
             "held_out": self._confidences,
         }
-        write(Artefact(self.posterior_, estimator, preprocessing, self.fingerprint_, **found), path)  # type: ignore[arg-type]
+        return Artefact(self.posterior_, estimator, preprocessing, self.fingerprint_, **found)  # type: ignore[arg-type]
 
     @classmethod
     def from_artefact(cls, artefact: Artefact) -> Self:
         """Return the fitted classifier of a file."""
         if artefact.estimator is None or artefact.posterior.map is None or artefact.posterior.classes is None:
             raise ValueError("the file holds a posterior without an estimator; use load(path)")
-        parameters = artefact.estimator["parameters"]
+        parameters, chosen = dict(artefact.estimator["parameters"]), artefact.estimator.get("chosen", {})
         unknown = parameters.keys() - cls().get_params().keys()
         if unknown:
             raise ValueError(f"the file has unknown parameters {sorted(unknown)}; upgrade enkbayes to open it")
+        if parameters.get("class_weight") == "given":
+            pairs = zip(artefact.posterior.classes.tolist(), chosen["class_weight"].tolist(), strict=True)
+            parameters["class_weight"] = dict(pairs)
         clf = cls(**parameters)
+        clf.class_weight_ = chosen.get("class_weight")
         clf.n_features_in_ = artefact.posterior.map.features
         if artefact.estimator["feature_names"] is not None:
             clf.feature_names_in_ = np.asarray(artefact.estimator["feature_names"], dtype=object)
         clf.tuning_, clf.calibration_ = artefact.tuning, None
-        if chosen := artefact.estimator.get("chosen"):
+        if "prior_mean" in chosen:
             clf._held_out_prior = Gaussian(chosen["prior_mean"], chosen["prior_cov"])
         clf._keep(artefact.posterior, artefact.fingerprint)
         clf._trust, clf._evidence = artefact.trust, artefact.evidence
@@ -612,21 +719,32 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             clf._preprocessing.check_size(clf.n_features_in_)
         return clf
 
+    @classmethod
+    def from_labels(cls, artefacts: LabelArtefacts) -> Self:
+        """Return the fitted classifier of a file with several labels."""
+        parts = [cls.from_artefact(part) for part in artefacts.parts]
+        clf = cls(**parts[0].get_params(deep=False))
+        return clf._keep_labels(parts, artefacts.names)
+
     def __getstate__(self) -> dict[str, Any]:
         """Leave the training data out of pickles."""
         return {name: value for name, value in super().__getstate__().items() if name != "problem_"}
 
     def _get_fitted_attr_html(self, doc_link: str = "") -> Any:
         """Return what notebooks show of a fitted classifier, without computing anything for it."""
-        self._showing = True
+        shown = [self, *getattr(self, "estimators_", [])]
+        for estimator in shown:
+            vars(estimator)["_showing"] = True
         try:
             return super()._get_fitted_attr_html(doc_link)
         finally:
-            del self._showing
+            for estimator in shown:
+                del vars(estimator)["_showing"]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
+        tags.classifier_tags.multi_label = self.likelihood == "auto"
         tags.classifier_tags.poor_score = self.likelihood == "ordinal"  # on classes that have no order
         return tags
 
@@ -635,6 +753,8 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         More than 1000 features are too many for the score; rows that other processes hold are not available.
         """
+        if hasattr(self, "estimators_"):
+            return self._keep_labels([part.remember() for part in self.estimators_], self.classes_)
         problem = self._fitted_problem("remember", "call it before saving")
         if problem.linear_logits("the score").features <= WIDEST:
             self._extent("ood_score")
@@ -671,106 +791,45 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             X = self._preprocessing.transform(Table.from_frame(X))
         return validated(self, X, accept_sparse="csr", dtype=FLOATS, reset=False)
 
-    def _seed(self) -> int:
-        seed = self.random_state
-        return int(seed if isinstance(seed, int | np.integer) else check_random_state(seed).randint(2**31 - 1))
+    def _binary(self, targets: list[Array]) -> list[Self]:
+        """Return a binary classifier for each of K columns of labels."""
+        mean = self.prior_mean
+        means = [mean] * len(targets) if np.ndim(mean) < 2 else list(np.asarray(mean).T)
+        if len(means) != len(targets):
+            raise ValueError(f"prior_mean has {len(means)} columns; expected {len(targets)}, one for each label")
+        return [clone(self).set_params(prior_mean=mean) for mean in means]
 
-    def _sampler(self) -> Sampler:
-        """Return the sampler object; names are resolved here and nowhere else, and what else a run needs is checked."""
-        count(self.particles)
-        check_count("sweeps", self.sweeps, least=0)
-        if not isinstance(self.sampler, str):
-            return as_sampler(self.sampler)
-        if self.sampler not in BY_NAME:
-            raise ValueError(f"sampler is {self.sampler!r}; expected a sampler object or one of {', '.join(BY_NAME)}")
-        sampler: Sampler = BY_NAME[self.sampler]()
-        return sampler
+    def _learn_labels(self, X: Any, y: Any, sample_weight: Any, forget: Any, *, begins: bool) -> Self:
+        """Learn from one more batch of multi-hot labels."""
+        targets = columns(y, None if begins else len(getattr(self, "estimators_", [None])))
+        parts = self._binary(targets) if begins else self.estimators_
+        for part, own in zip(parts, targets, strict=True):
+            part.partial_fit(X, own, np.asarray([0, 1], dtype=own.dtype), sample_weight, forget=forget)
+        return self._keep_labels(parts, names_of(y) if begins else self.classes_)
 
-    def _likelihood(
-        self, y: Any, classes: Array, weights: Any, *, count: Callable[..., Array] = class_counts
-    ) -> Likelihood:
-        """Return the likelihood object; names are resolved here and nowhere else. `count` counts rows by class."""
-        if self.likelihood == "auto":
-            return Bernoulli() if len(classes) == 2 else Categorical(len(classes))
-        if self.likelihood == "ordinal":
-            return Ordinal.from_labels(classes, classes, count(y, classes, weights))
-        if not isinstance(self.likelihood, Likelihood):
-            raise ValueError(f'likelihood is {self.likelihood!r}; expected "auto", "ordinal" or a likelihood object')
-        if self.likelihood.n_classes is None:
-            raise ValueError(f"likelihood is {self.likelihood}, whose targets are real numbers; expected classes")
-        return self.likelihood
+    def _keep_labels(self, parts: list[Self], names: Array) -> Self:
+        """Keep a fitted classifier for each label. What a classifier of one kind of labels has once is a list here."""
+        self.estimators_, self.classes_ = parts, names
+        for name in ("n_features_in_", "feature_names_in_"):
+            if hasattr(parts[0], name):
+                setattr(self, name, getattr(parts[0], name))
+        for name in ("posterior_", "tuning_", "calibration_", "far_field_", "class_weight_"):
+            setattr(self, name, [getattr(part, name) for part in parts])
+        self.n_iter_ = sum(part.n_iter_ for part in parts)
+        self.fingerprint_ = fingerprint(np.zeros((0, 0)), [str(part.fingerprint_) for part in parts])
+        return self
 
-    def _problem(
-        self,
-        X: Any,
-        y: Array,
-        classes: Array,
-        weights: Any,
-        likelihood: Likelihood,
-        tuning: Tuning | PriorAverage | None = None,
-        create: Callable[..., Problem] = Problem.create,
-    ) -> Problem:
-        """Return the problem with the prior that the parameters describe; a precision of "auto" is 1, or as chosen."""
-        prior, intercept = weight_and_intercept_priors(
-            X.shape[1],
-            likelihood.outputs,
-            precision=self.prior_precision,
-            mean=self.prior_mean,
-            intercept_precision=self.intercept_precision,
-            fit_intercept=self.fit_intercept,
-        )
-        problem = create(X, y, prior, likelihood=likelihood, intercept=intercept, weights=weights, classes=classes)
-        if isinstance(tuning, PriorAverage):
-            problem = with_variances(problem, self._width_groups(problem), tuning.heaviest)
-            if tuning.intercept is None:
-                return problem
-            alone = parameter_groups(problem.linear_logits("a prior"), weights=False, intercept=True)
-            return with_variances(problem, alone, [tuning.intercept])
-        return problem if tuning is None else with_variances(problem, self._groups(problem), tuning.variances)
+    def _forget_labels(self) -> None:
+        """Discard a fit to multi-hot labels."""
+        if hasattr(self, "estimators_"):
+            del self.estimators_, self.posterior_
 
-    def _width_groups(self, problem: Problem) -> Any:
-        """Return the groups of parameters whose prior variances an average scales together."""
-        return parameter_groups(problem.linear_logits("an average over the width of the prior"), self.prior_groups)
+    @property
+    def _specification(self) -> Specification:
+        return Specification.of(self.get_params(deep=False))
 
-    def _with_intercept(self, average: PriorAverage, problem: Problem) -> PriorAverage:
-        """Return the average with the variance of the intercept, if the evidence chose it."""
-        if not (is_auto(self.intercept_precision) and self.fit_intercept):
-            return average
-        return replace(average, intercept=float(problem.prior.cov[-1]))
-
-    def _groups(self, problem: Problem) -> Any:
-        linear = problem.linear_logits("a prior chosen by evidence")
-        return groups_to_choose(linear, self.prior_precision, self.intercept_precision, self.prior_groups)
-
-    def _chosen(self, problem: Problem) -> tuple[Problem, Tuning | None]:
-        """Return the problem with what the data choose, the cutpoints of "ordinal" and the prior of "auto", and how
-        the prior was chosen; None without "auto".
-        """
-        groups = self._groups(problem)
-        if is_average(self.prior_precision):  # a sensible width, until all are compared
-            widths = self._width_groups(problem)
-            problem = with_variances(problem, widths, fixed_width(problem, widths, "").heaviest)
-        problem = self._with_fitted_cutpoints(problem)
-        if groups is None:
-            return problem, None
-        problem, tuning = tune_prior(problem, groups)
-        return self._with_fitted_cutpoints(problem), tuning  # under the chosen prior
-
-    def _with_fitted_cutpoints(self, problem: Problem) -> Problem:
-        return fit_likelihood(problem) if self.likelihood == "ordinal" else problem
-
-    def _too_few_particles(self, problem: Problem, sampler: Sampler) -> bool:
-        """Return whether the particles stay in a subspace that the data did not choose."""
-        return self.particles <= problem.dim and mean_field_of(sampler) is None
-
-    def _warn_of_few_particles(self, problem: Problem, sampler: Sampler) -> None:
-        if self._too_few_particles(problem, sampler):
-            warnings.warn(
-                f"{self.particles} particles span {self.particles - 1} of {problem.dim} parameters, and the weights "
-                'move only there; use more particles, fewer features, or sampler="equilibrium"',
-                UserWarning,
-                stacklevel=3,
-            )
+    def _row_weights(self, y: Any, classes: Array, sample_weight: Any) -> Any:
+        return row_weights(self.class_weight_, y, classes, sample_weight)
 
     def _previous_particles(self, problem: Problem, sampler: Sampler) -> Array | None:
         """Return particles of the previous fit's Gaussian, if shape and classes agree. There must be more of them than
@@ -784,25 +843,6 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         shape = (self.particles, problem.dim)
         return before.fitted.theta if before.fitted.theta.shape == shape and self.particles > problem.dim else None
 
-    def _fit_with(
-        self, sampler: Sampler, seed: int, theta: Array | None = None, checkpoint: Recorder | str | Path | None = None
-    ) -> Callable[[Problem], Posterior]:
-        """Return the function that fits a problem; the first run that it makes is the one that is recorded."""
-        recorders = [as_recorder(checkpoint)]
-
-        def fit(problem: Problem) -> Posterior:
-            return run(
-                problem,
-                sampler,
-                particles=self.particles,
-                seed=seed,
-                theta=theta,
-                progress=self.progress,
-                recorder=recorders.pop() if recorders else None,
-            )
-
-        return fit
-
     def _fitted(
         self,
         problem: Problem,
@@ -815,12 +855,15 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Fit, polish and keep the result; `data` is the fingerprint of the training data."""
         posterior: Posterior | MixturePosterior
         if average:
-            groups, known = self._width_groups(problem), tuning if isinstance(tuning, PriorAverage) else None
+            groups, known = (
+                self._specification.width_groups(problem),
+                tuning if isinstance(tuning, PriorAverage) else None,
+            )
             posterior, found = average_posterior(
-                problem, groups, fit, tuning=known, particles=self.particles, seed=self._seed()
+                problem, groups, fit, tuning=known, particles=self.particles, seed=self._specification.draw_seed()
             )
             problem = with_variances(problem, groups, found.heaviest)
-            tuning = self._with_intercept(found, problem)
+            tuning = self._specification.with_intercept(found, problem)
         else:
             posterior = replace(fit(problem), state=None)
         self.problem_ = problem
@@ -829,7 +872,9 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def _polished(self, posterior: Posterior | MixturePosterior) -> Posterior | MixturePosterior:
-        return polish(self.problem_, posterior, self.sweeps, seed=self._seed(), progress=self.progress)
+        return polish(
+            self.problem_, posterior, self.sweeps, seed=self._specification.draw_seed(), progress=self.progress
+        )
 
     def _keep(self, posterior: Posterior | MixturePosterior, data: str | None) -> None:
         self.posterior_ = posterior

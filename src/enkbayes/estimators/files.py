@@ -10,7 +10,7 @@ from enkbayes.core.mixture import MixturePosterior
 from enkbayes.core.posterior import Posterior
 from enkbayes.estimators.classifier import EnsembleClassifier
 from enkbayes.estimators.regressor import EnsembleRegressor
-from enkbayes.storage.model_file import Artefact, read, write
+from enkbayes.storage.model_file import Artefact, LabelArtefacts, read, write
 
 
 def save(
@@ -78,6 +78,8 @@ def load(path: str | Path, *, likelihood: type | None = None) -> Any:
     True
     """
     artefact = read(path, likelihood)
+    if isinstance(artefact, LabelArtefacts):
+        return EnsembleClassifier.from_labels(artefact)
     if artefact.estimator is None:
         return artefact.posterior
     kinds: dict[str, Any] = {"classifier": EnsembleClassifier, "regressor": EnsembleRegressor}

@@ -5,16 +5,17 @@ prefix `fitted.` for the Gaussian that polished particles came from; `parameter.
 that are arrays. The components of a mixture have names that begin with `components.0.`, `components.1.` and so on. The
 header, in format 2, has the fields
 
-    kind            "posterior", or "classifier" or "regressor", which must have an estimator
+    kind            "posterior", or "classifier" or "regressor", which must have an estimator; or "labels"
     posterior       the fields of a `Posterior`, but for its state; or a `MixturePosterior` with its type
     estimator       parameters, feature names, and what a regressor has chosen
     preprocessing   a dict of the caller's
     fingerprint     of the training data
     trust, evidence, tuning, far_field, held_out
 
-written by `codec.py`. Every type, shape and dtype is checked before it is used; nothing in a file is ever executed. A
-likelihood from outside the package is stored as its name, "module:Class", and its fields; its class comes from the
-caller, because no file decides which code is imported.
+written by `codec.py`. A file of the kind "labels" holds the header of a classifier for each of several labels, in
+`labels`, and their `names`. Every type, shape and dtype is checked before it is used; nothing in a file is ever
+executed. A likelihood from outside the package is stored as its name, "module:Class", and its fields; its class comes
+from the caller, because no file decides which code is imported.
 """
 
 from __future__ import annotations
@@ -78,19 +79,28 @@ class Artefact:
     held_out: HeldOutConfidence | None = None
 
 
-def write(artefact: Artefact, path: str | Path) -> None:
+@dataclass(frozen=True, eq=False)
+class LabelArtefacts:
+    """What a file of a classifier of multi-hot labels holds: the binary classifier of each label, and their names."""
+
+    parts: tuple[Artefact, ...]
+    names: np.ndarray[Any, Any]
+
+
+def write(artefact: Artefact | LabelArtefacts, path: str | Path) -> None:
     """Write a model file, all or nothing."""
-    header, tensors = encode(artefact)
+    header, tensors = encode(artefact) if isinstance(artefact, Artefact) else _encode_labels(artefact)
     container.write(path, KIND, header, tensors)
 
 
-def read(path: str | Path, likelihood: type | None = None) -> Artefact:
+def read(path: str | Path, likelihood: type | None = None) -> Artefact | LabelArtefacts:
     """Return what a model file holds; `likelihood` is the class of a likelihood from outside the package. Raise a
     ValueError that says what is wrong with a file that cannot be read.
     """
     header, tensors = container.read(path, KIND)
     try:
-        return decode(header, tensors, likelihood)
+        labels = header.get("kind") == "labels"
+        return _decode_labels(header, tensors) if labels else decode(header, tensors, likelihood)
     except (ArithmeticError, ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         raise ValueError(f"{path} cannot be loaded: {error}") from None
 
@@ -137,6 +147,39 @@ def decode(header: Header, tensors: Tensors, likelihood: type | None = None) -> 
     if unused := tensors.keys() - decoder.used:
         raise ValueError(f"unexpected tensors {sorted(unused)}")
     return Artefact(posterior, estimator, preprocessing, fingerprint, str(header.get("library")), **records)
+
+
+def _encode_labels(artefact: LabelArtefacts) -> tuple[Header, Tensors]:
+    """Return the header and the tensors of all labels; those of label k have the prefix `labels.k.`"""
+    parts = [encode(part) for part in artefact.parts]
+    tensors = {_of_label(k, name): array for k, (_, found) in enumerate(parts) for name, array in found.items()}
+    encoder = Encoder({}, tensors)
+    return {
+        "kind": "labels",
+        "names": encoder(artefact.names, "names"),
+        "labels": [header for header, _ in parts],
+    }, tensors
+
+
+def _decode_labels(header: Header, tensors: Tensors) -> LabelArtefacts:
+    """Return what a file with several labels holds."""
+    names, stored = Decoder({}, tensors)(header.get("names"), "names", np.ndarray), header.get("labels")
+    if not isinstance(stored, list) or not all(isinstance(part, dict) for part in stored) or len(names) != len(stored):
+        raise ValueError("the field labels is not a list of models with a name for each")
+    own = [
+        {n.removeprefix(_of_label(k)): x for n, x in tensors.items() if n.startswith(_of_label(k))}
+        for k in range(len(stored))
+    ]
+    if unused := tensors.keys() - {_of_label(k, name) for k, part in enumerate(own) for name in part}:
+        raise ValueError(f"unexpected tensors {sorted(unused)}")
+    parts = tuple(decode(part | {"library": header.get("library")}, x) for part, x in zip(stored, own, strict=True))
+    if len(parts) < 2 or any(part.estimator is None or part.estimator["kind"] != "classifier" for part in parts):
+        raise ValueError("the file does not hold classifiers of two or more labels")
+    return LabelArtefacts(parts, names)
+
+
+def _of_label(k: int, name: str = "") -> str:
+    return f"labels.{k}.{name}"
 
 
 def _json(preprocessing: Mapping[str, Any]) -> dict[str, Any]:

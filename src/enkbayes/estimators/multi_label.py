@@ -1,0 +1,128 @@
+"""Labels of which a row may have any number: targets are multi-hot, (N, K) of zeros and ones.
+
+The K labels of a row are independent given its features, and so are the K logits under the prior. The posterior is
+therefore the product of the posteriors of K binary problems, and a classifier of multi-hot labels consists of K binary
+classifiers, with a prior of its own for each. Predictions have a column for each label.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import wraps
+from typing import Any, TypeVar
+
+import numpy as np
+
+from enkbayes.core.posterior import Uncertainty
+from enkbayes.inference.evidence import Evidence
+from enkbayes.inference.summary import Summary
+from enkbayes.inference.trust import Trust
+from enkbayes.inference.verdicts import BAD, GOOD, USABLE
+
+Array = np.ndarray[Any, Any]
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def is_multi_hot(y: Any) -> bool:
+    """Return whether labels have two or more columns, which have to be zeros and ones.
+
+    >>> is_multi_hot([[1, 0, 1], [0, 0, 1]]), is_multi_hot([1, 0, 1])
+    (True, False)
+    """
+    shape: Any = getattr(y, "shape", None)
+    if shape is None:
+        shape = np.shape(y) if isinstance(y, list | tuple) and len({np.shape(row) for row in y}) == 1 else ()
+    return len(shape) == 2 and bool(shape[-1] > 1)
+
+
+def columns(y: Any, labels: int | None = None) -> list[Array]:
+    """Return the K columns (N,) of multi-hot labels (N, K)."""
+    dense = np.asarray(y.toarray() if hasattr(y, "toarray") else y)
+    if dense.ndim != 2 or (labels is not None and dense.shape[1] != labels):
+        expected = "K" if labels is None else labels
+        raise ValueError(f"labels have shape {dense.shape}; expected (n, {expected}) of zeros and ones, one per label")
+    if not np.all((dense == 0) | (dense == 1)):
+        raise ValueError("labels have other entries than 0 and 1; expected one column of zeros and ones per label")
+    return list(np.ascontiguousarray(dense.T))
+
+
+def names_of(y: Any) -> Array:
+    """Return the names of the labels: those of the columns of a data frame, otherwise their numbers."""
+    given = getattr(y, "columns", None)
+    found = columns(y)
+    return np.arange(len(found)) if given is None else np.asarray([str(name) for name in given])
+
+
+def by_label(join: Callable[[Any, list[Any]], Any]) -> Callable[[Method], Method]:
+    """Return a decorator: for multi-hot labels, the method is that of the classifier of each label, and `join` takes
+    the names of the labels and the K results.
+    """
+
+    def decorated(method: Method) -> Method:
+        @wraps(method)
+        def call(self: Any, *args: Any, **settings: Any) -> Any:
+            parts = getattr(self, "estimators_", None)
+            if parts is None:
+                return method(self, *args, **settings)
+            return join(self.classes_, [method(part, *args, **settings) for part in parts])
+
+        return call  # type: ignore[return-value]
+
+    return decorated
+
+
+def side_by_side(names: Any, parts: Sequence[Array]) -> Array:
+    """Return columns (n,) as (n, K)."""
+    return np.stack(parts, axis=1)
+
+
+def of_presence(names: Any, parts: Sequence[Array]) -> Array:
+    """Return the probabilities (..., K) that a row has each label, from those of absence and presence (..., 2)."""
+    return np.stack([part[..., 1] for part in parts], axis=-1)
+
+
+def stacked(names: Any, parts: Sequence[Array]) -> Array:
+    """Return rows (1, D) as (K, D), and numbers (1,) as (K,)."""
+    return np.concatenate(parts, axis=0)
+
+
+def the_first(names: Any, parts: Sequence[Any]) -> Any:
+    """Return what does not depend on the labels."""
+    return parts[0]
+
+
+def for_each(names: Any, parts: Sequence[Any]) -> list[Any]:
+    """Return the results as a list."""
+    return list(parts)
+
+
+def uncertainties(names: Any, parts: Sequence[Uncertainty]) -> Uncertainty:
+    """Return the uncertainty of every label, (n, K) each."""
+    far = [part.far_field for part in parts if part.far_field is not None]
+    return Uncertainty(
+        total=side_by_side(names, [part.total for part in parts]),
+        aleatoric=side_by_side(names, [part.aleatoric for part in parts]),
+        epistemic=side_by_side(names, [part.epistemic for part in parts]),
+        confidence=side_by_side(names, [part.confidence for part in parts]),
+        far_field=side_by_side(names, far) if far else None,
+    )
+
+
+def summaries(names: Any, parts: Sequence[Summary]) -> Summary:
+    """Return one table; the column of classes has the label."""
+    rows = [replace(row, output=str(name)) for name, part in zip(names, parts, strict=True) for row in part.rows]
+    return replace(parts[0], rows=tuple(rows))
+
+
+def the_worst(names: Any, parts: Sequence[Trust]) -> Trust:
+    """Return the trust of the label that is to be trusted least."""
+    return max(parts, key=lambda part: (GOOD, USABLE, BAD).index(part.verdict))
+
+
+def joint(names: Any, parts: Sequence[Evidence]) -> Evidence:
+    """Return the evidence of all labels, the product of theirs."""
+    worst = max(parts, key=lambda part: math.inf if math.isnan(part.error) else part.error)
+    value, error = sum(part.value for part in parts), math.sqrt(sum(part.error**2 for part in parts))
+    return replace(worst, value=value, error=error, bound=any(part.bound for part in parts))
