@@ -2,7 +2,8 @@
 
 Importance sampling draws a share of its points from a Gaussian that is wider than the fitted one. Share and width are
 the pair whose intervals of 1.96 errors hold the true evidence nearest to 95 % of the time, on average over the problems
-of `CHOICE`. The problems of `JUDGEMENT` and `PAIRS` have other sizes, priors and seeds. A grid gives the true evidence.
+of `CHOICE`; those in use stay unless another pair is nearer by more than noise. The problems of `JUDGEMENT` and `PAIRS`
+have other sizes, priors and seeds. A grid gives the true evidence.
 `python benchmarks/psis_bars.py` prints both tables and writes results/psis_bars.json, in a few minutes on one core.
 """
 
@@ -22,6 +23,7 @@ from enkbayes.inference.evidence import importance_sampling
 
 RESULTS = Path(__file__).parent / "results" / "psis_bars.json"
 OPTIONS = tuple(product((1.5, 2.0, 3.0), (0.25, 0.5)))  # width of the wider Gaussian, share of the draws
+IN_USE = (2.0, 0.25)
 CHOICE = ((3, 4.0, 1), (5, 25.0, 5), (3, 100.0, 2), (10, 4.0, 10))  # rows for each parameter, prior variance, dimension
 JUDGEMENT = ((2, 9.0, 1), (8, 50.0, 3), (4, 16.0, 8), (1, 200.0, 2), (20, 4.0, 5), (6, 9.0, 15))
 PAIRS = ((6, 4.0, 0), (6, 25.0, 1), (12, 25.0, 2), (12, 100.0, 3))  # rows, prior variance, seed of the data
@@ -72,11 +74,14 @@ def main() -> None:
     for wider, share in OPTIONS:
         chosen[wider, share] = [coverage(scores(*case, range(seeds), wider, share)) for case in known]
         print(f"choice   wider {wider:g}, share {share:g}:", *(f"{x:.3f}" for x in chosen[wider, share]), flush=True)
-    best = min(chosen, key=lambda option: abs(float(np.mean(chosen[option])) - 0.95))
+    away = {option: abs(float(np.mean(found)) - 0.95) for option, found in chosen.items()}
+    best = min(away, key=lambda option: away[option])
+    if away[IN_USE] < away[best] + 2 * math.sqrt(0.05 * 0.95 / (seeds * len(known))):
+        best = IN_USE
     others = [(f"separable {case}", *separable(*case)) for case in JUDGEMENT]
     others += [(f"correlated {case}", *correlated(*case)) for case in PAIRS]
     judged = {}
-    for option in dict.fromkeys((best, (2.0, 0.25))):
+    for option in dict.fromkeys((best, IN_USE)):
         rows = {name: coverage(scores(*case, range(10_000, 10_000 + seeds), *option)) for name, *case in others}
         judged[option] = rows
         for name, value in rows.items():

@@ -19,7 +19,7 @@ from enkbayes import EnsembleClassifier, Equilibrium
         EnsembleClassifier(likelihood="ordinal", prior_precision=1.0),
     ],
     expected_failed_checks=lambda estimator: (
-        {} if estimator.fit_intercept else {"check_class_weight_classifiers": "a boundary through 0 has to cut the data"}
+        {} if estimator.fit_intercept else {"check_class_weight_classifiers": "no line through 0 spares the data"}
     ),
 )
 @pytest.mark.filterwarnings("ignore:.*particles span")
