@@ -84,7 +84,7 @@ def fit(
             data = TrainingData.load(train, target)
         data = data.agreed()
         with warnings_as_notes(output):
-            _learn(classifier, data, processes, checkpoint)
+            resumed_from = _learn(classifier, data, processes, checkpoint)
         trust, _ = classifier.trust_.advised(COMMAND), classifier.evidence_  # now, so that the file contains both
         with shared_errors():
             if processes.leads:
@@ -96,6 +96,7 @@ def fit(
         facts = _facts(classifier, data.preprocessing, data.table.rows) | {
             "trust": asdict(trust) | {"sentence": trust.sentence},
             "predictions": None if trust.predictions is None else trust.predictions.verdict_and_sentence,
+            "resumed_from": resumed_from,
             "seconds": time.perf_counter() - begin,
             "file": str(out),
         }
@@ -162,14 +163,14 @@ class LazyFeatures:
         return self.preprocessing.transform(self.table.take(rows))
 
 
-def _learn(classifier: EnsembleClassifier, data: TrainingData, processes: Processes, path: Path | None) -> None:
-    """Fit the classifier to all rows, or to the share of this process."""
+def _learn(classifier: EnsembleClassifier, data: TrainingData, processes: Processes, path: Path | None) -> int | None:
+    """Fit the classifier to all rows, or to the share of this process. Return the step from which the run resumed."""
     from enkbayes.storage.checkpoint import CheckpointWriter
 
     writer = None if path is None else CheckpointWriter(path, keep=True)  # the model is written before it is removed
     if processes.count == 1:
         classifier.fit(data.features(), data.labels, checkpoint=writer)
-        return
+        return None if writer is None else writer.resumed_from
     tuning, rows = None, processes.share(data.table.rows)
     if isinstance(
         classifier.prior_precision, str
@@ -177,6 +178,7 @@ def _learn(classifier: EnsembleClassifier, data: TrainingData, processes: Proces
         tuning = first(classifier.tune(data.features(), data.labels))
     classes = np.unique(data.labels)
     classifier.fit_shard(data.features(rows), data.labels[rows], classes=classes, tuning=tuning, checkpoint=writer)
+    return None if writer is None else writer.resumed_from
 
 
 def _save(classifier: EnsembleClassifier, data: TrainingData, out: Path, *, whole: bool) -> None:
@@ -296,13 +298,14 @@ def _prior(facts: dict[str, Any]) -> str:
 def _shown(facts: dict[str, Any]) -> dict[str, str]:
     classes = facts["classes"]
     few = text(classes[:6]) + (", ..." if len(classes) > 6 else "")
+    resumed = facts["resumed_from"]
     return {
         "rows": text(facts["rows"]),
         "classes": f"{len(classes)}: {few}",
         "features": f"{facts['features']} from {facts['columns']} columns",
         "prior": _prior(facts),
         "sampler": f"{facts['sampler'].partition('(')[0]}, {facts['particles']} particles",
-        "steps": text(facts["steps"]),
+        "steps": text(facts["steps"]) + ("" if resumed is None else f", resumed from step {text(resumed)}"),
         "residual": text(facts["residual"]),
         "converged": text(facts["converged"]) if facts["converged"] else f"no: {facts['message']}",
         "log evidence": facts["log_evidence"]["text"],

@@ -191,6 +191,11 @@ class CheckpointWriter:
                 self._handler = None
 
     @property
+    def resumed_from(self) -> int | None:
+        """The step from which the run resumed, None if there was no file."""
+        return None if self._restored is None else self._restored.steps
+
+    @property
     def _steps(self) -> int | None:
         """The steps of the last state that was recorded."""
         return None if self._last is None else self._last.steps
