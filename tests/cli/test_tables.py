@@ -113,6 +113,16 @@ def test_npz_refuses_objects_and_unequal_lengths(tmp_path):
         read(tmp_path / "lengths.npz")
 
 
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_npz_refuses_characters_that_do_not_exist(tmp_path, order):
+    codes = np.array([ord("a"), 0x110000], dtype=f"{order}u4")
+    np.savez(tmp_path / "a.npz", a=codes.view(f"{order}U1"))
+    with pytest.raises(ValueError, match="column 'a' of .* has characters that do not exist; the file is damaged"):
+        read(tmp_path / "a.npz")
+    np.savez(tmp_path / "a.npz", a=np.minimum(codes, 0x10FFFF).view(f"{order}U1"))
+    assert read(tmp_path / "a.npz").columns["a"].tolist() == ["a", chr(0x10FFFF)]
+
+
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
 def test_npz_arrays_may_be_stored_by_columns(tmp_path, save):
     x, names = np.arange(30.0).reshape(10, 3), np.asarray(list("abcdefghij"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import itertools
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -155,6 +156,9 @@ def _column(values: np.ndarray[Any, Any], name: str, path: Path) -> np.ndarray[A
             raise ValueError(f"column {name!r} of {path} is not UTF-8 text; save it as text in UTF-8") from None
     if values.dtype.kind != "U":
         raise ValueError(f"column {name!r} of {path} has dtype {values.dtype}; expected numbers, truth values or text")
+    codes = np.frombuffer(values.tobytes(), np.dtype("u4").newbyteorder(values.dtype.byteorder))
+    if np.any(codes > sys.maxunicode):
+        raise ValueError(f"column {name!r} of {path} has characters that do not exist; the file is damaged")
     return values.astype(object)
 
 
