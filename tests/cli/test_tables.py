@@ -119,7 +119,8 @@ def test_npz_refuses_characters_that_do_not_exist(tmp_path, order):
     np.savez(tmp_path / "a.npz", a=codes.view(f"{order}U1"))
     with pytest.raises(ValueError, match="column 'a' of .* has characters that do not exist; the file is damaged"):
         read(tmp_path / "a.npz")
-    np.savez(tmp_path / "a.npz", a=np.minimum(codes, 0x10FFFF).view(f"{order}U1"))
+    codes[1] -= 1
+    np.savez(tmp_path / "a.npz", a=codes.view(f"{order}U1"))
     assert read(tmp_path / "a.npz").columns["a"].tolist() == ["a", chr(0x10FFFF)]
 
 
