@@ -236,15 +236,16 @@ def edit_tensor(tensors: dict[str, Any], rng: Rng) -> None:
     kind, x = rng.integers(6), tensors[name].copy()
     if kind <= 1 and x.size:
         value = rng.choice([np.nan, np.inf, -np.inf, 1e308, -1e308, 1e200, 0.0, 1e-320, -1.0])
-        with np.errstate(over="ignore"):
-            x.flat[rng.integers(x.size)] = value
+        with np.errstate(over="ignore", invalid="ignore"):
+            x.flat[rng.integers(x.size)] = np.float64(value).astype(x.dtype)
     elif kind == 2:
         x = np.zeros(tuple(int(n) for n in rng.integers(0, 8, size=rng.integers(0, 4))), dtype=x.dtype)
     elif kind == 3:
         with np.errstate(over="ignore", invalid="ignore"):
             x = x.astype(rng.choice(["f4", "f8", "i8", "f2"]))
     elif kind == 4:
-        x = x * 10.0 ** float(rng.integers(-300, 300))
+        with np.errstate(over="ignore"):
+            x = x * 10.0 ** float(rng.integers(-300, 300))
     else:
         del tensors[name]
         return

@@ -373,3 +373,17 @@ def test_what_is_no_file_is_refused_at_once(saved, path, tmp_path):
     ):
         with pytest.raises(ValueError, match=words):
             eb.load(other)
+
+
+@pytest.mark.parametrize("chosen", [{"prior_mean": 0.0}, {"prior_cov": 1.0, "prior_mean": 0.0}, {"else": 1}])
+def test_what_an_estimator_has_chosen_is_checked(saved, path, chosen):
+    rewrite(path, lambda header: header["estimator"].update(chosen=chosen))
+    with pytest.raises(ValueError, match="has chosen|chosen prior_mean has shape"):
+        eb.load(path)
+
+
+def test_a_regressor_without_its_prior_is_refused(iris, path):
+    eb.EnsembleRegressor(prior_precision=1.0, noise_variance=1.0).fit(iris[0], iris[1].astype(float)).save(path)
+    rewrite(path, lambda header: header["estimator"].update(chosen={}))
+    with pytest.raises(ValueError, match="the regressor has chosen .*; expected a finite prior_precision"):
+        eb.load(path)

@@ -304,7 +304,22 @@ def _estimator(decoder: Decoder, stored: Any, posterior: Posterior | MixturePost
     if names is not None and (posterior.map is None or len(names) != posterior.map.features):
         raise ValueError(f"feature_names has {len(names)} entries, which does not fit the number of features")
     chosen = {name: decoder(value, f"chosen.{name}") for name, value in stored.get("chosen", {}).items()}
+    _check_chosen(chosen, kind, sum(posterior.mean.shape))
     return {"kind": kind, "parameters": parameters, "feature_names": names, "chosen": chosen}
+
+
+def _check_chosen(chosen: dict[str, Any], kind: str, parameters: int) -> None:
+    """Raise a ValueError unless an estimator has chosen what its kind chooses."""
+    if kind == "regressor":
+        value = np.asarray(chosen.get("prior_precision"))
+        if chosen.keys() != {"prior_precision"} or value.dtype.kind not in "fi" or not np.all(np.isfinite(value)):
+            raise ValueError(f"the regressor has chosen {sorted(chosen)}; expected a finite prior_precision")
+    elif chosen:
+        if chosen.keys() != {"prior_mean", "prior_cov"}:
+            raise ValueError(f"the classifier has chosen {sorted(chosen)}; expected prior_mean and prior_cov")
+        mean = np.asarray(chosen["prior_mean"])
+        if mean.shape != (parameters,):
+            raise ValueError(f"the chosen prior_mean has shape {mean.shape}; expected ({parameters},)")
 
 
 def _check(posterior: Posterior) -> None:
