@@ -409,9 +409,7 @@ def test_a_report_that_fails_does_not_hide_the_model(iris, monkeypatch):
 
     monkeypatch.setattr("enkbayes.evaluation.report.trust_page", fails)
     model = iris / "m.safetensors"
-    sentence = refused(
-        "fit", iris / "iris.npz", *LABELS, "--out", model, "--report", iris / "r.html", "--quiet"
-    )
+    sentence = refused("fit", iris / "iris.npz", *LABELS, "--out", model, "--report", iris / "r.html", "--quiet")
     assert sentence == f"error: no figure; the model is in {model}"
     assert model.exists()
 

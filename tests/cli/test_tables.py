@@ -117,7 +117,7 @@ def test_npz_refuses_objects_and_unequal_lengths(tmp_path):
 def test_npz_refuses_characters_that_do_not_exist(tmp_path, order):
     codes = np.array([ord("a"), 0x110000], dtype=f"{order}u4")
     np.savez(tmp_path / "a.npz", a=codes.view(f"{order}U1"))
-    with pytest.raises(ValueError, match="column 'a' of .* has characters that do not exist; the file is damaged"):
+    with pytest.raises(ValueError, match=r"column 'a' of .* has characters that do not exist; the file is damaged"):
         read(tmp_path / "a.npz")
     codes[1] -= 1
     np.savez(tmp_path / "a.npz", a=codes.view(f"{order}U1"))

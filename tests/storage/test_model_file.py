@@ -385,5 +385,5 @@ def test_what_an_estimator_has_chosen_is_checked(saved, path, chosen):
 def test_a_regressor_without_its_prior_is_refused(iris, path):
     eb.EnsembleRegressor(prior_precision=1.0, noise_variance=1.0).fit(iris[0], iris[1].astype(float)).save(path)
     rewrite(path, lambda header: header["estimator"].update(chosen={}))
-    with pytest.raises(ValueError, match="the regressor has chosen .*; expected a finite prior_precision"):
+    with pytest.raises(ValueError, match=r"the regressor has chosen .*; expected a finite prior_precision"):
         eb.load(path)
