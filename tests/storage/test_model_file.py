@@ -378,7 +378,7 @@ def test_what_is_no_file_is_refused_at_once(saved, path, tmp_path):
 @pytest.mark.parametrize("chosen", [{"prior_mean": 0.0}, {"prior_cov": 1.0, "prior_mean": 0.0}, {"else": 1}])
 def test_what_an_estimator_has_chosen_is_checked(saved, path, chosen):
     rewrite(path, lambda header: header["estimator"].update(chosen=chosen))
-    with pytest.raises(ValueError, match="has chosen|chosen prior_mean has shape"):
+    with pytest.raises(ValueError, match=r"has chosen|chosen prior_mean has shape"):
         eb.load(path)
 
 
