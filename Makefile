@@ -28,8 +28,9 @@ fuzz: .venv/.test  # random hostile cases, about an hour; an interrupted campaig
 test-browser: .venv/.test .venv/.browser  # checks the report that `make test` wrote in a browser
 	$(BIN)/python -m pytest --quiet tests/browser
 
-test-ecosystem: .venv-ecosystem/.ready  # workflows with other libraries, in an environment of their own
+test-ecosystem: .venv-ecosystem/.ready .venv-peers/.ready  # workflows with other libraries, in environments of their own
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 .venv-ecosystem/bin/python -m pytest --quiet tests/ecosystem
+	PYTHONPATH=src .venv-peers/bin/python -m pytest --quiet tests/ecosystem/test_coming_from.py  # laplace-torch
 
 bench: .venv/.test .venv-peers/.ready  # all benchmarks except usefulness and defaults; one to two hours on an idle machine
 	$(BIN)/python benchmarks/speed.py
@@ -124,6 +125,6 @@ clean:
 	@echo "Installing the libraries for comparison into .venv-peers (only once, takes a few minutes) ..."
 	$(PYTHON) -m venv .venv-peers
 	.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
-	  torch laplace-torch==0.3 scikit-learn numpyro
+	  torch laplace-torch==0.3 scikit-learn numpyro array-api-compat safetensors typer pytest
 	.venv-peers/bin/python -m pip uninstall --quiet --yes torchvision  # built for another torch, and not needed
 	@touch $@
