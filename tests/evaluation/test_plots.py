@@ -13,6 +13,7 @@ from sklearn.preprocessing import StandardScaler
 
 import enkbayes as eb
 from enkbayes.evaluation import metrics, plots
+from enkbayes.inference.summary import Summary
 
 figure = pytest.importorskip("matplotlib.figure")
 
@@ -372,3 +373,24 @@ assert "matplotlib.pyplot" not in sys.modules
 assert settings() == before
 """
     subprocess.run([sys.executable, "-W", "error", "-c", script], check=True, timeout=120)
+
+
+def test_a_forest_plot_shows_the_table(ax):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((90, 2))
+    clf = eb.EnsembleClassifier(prior_precision=1.0, random_state=0).fit(
+        X, np.asarray(["a", "b", "c"])[np.arange(90) % 3]
+    )
+    summary = clf.summary(level=0.8)
+    plots.coefficient_plot(ax, summary, intercept=True)
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["x0", "x1", "intercept"]
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["a", "b", "c"]
+    for output, drawn in zip("abc", ax.containers, strict=True):
+        rows = [row for row in summary.rows if row.output == output]
+        dots, _, (bars,) = drawn
+        np.testing.assert_allclose(dots.get_xdata(), [row.mean for row in rows])
+        ends = np.asarray([segment[:, 0] for segment in bars.get_segments()])
+        np.testing.assert_allclose(ends, [[row.low, row.high] for row in rows])
+    assert "80%" in ax.get_xlabel()
+    with pytest.raises(ValueError, match="summary has no rows"):
+        plots.coefficient_plot(ax, Summary((), 0.9))

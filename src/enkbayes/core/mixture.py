@@ -228,9 +228,19 @@ class MixturePosterior:
         proba = self.predict_proba(features, noise=noise)
         return replace(found, confidence=namespace(proba).max(proba, axis=-1))
 
-    def to_arviz(self, feature_names: Sequence[str] | None = None) -> Any:
-        """Return the particles for ArviZ; see `Posterior.to_arviz`."""
-        return self._pooled.to_arviz(feature_names)
+    def to_arviz(
+        self,
+        feature_names: Sequence[str] | None = None,
+        *,
+        problem: Problem | None = None,
+        draws: int | None = None,
+        seed: int = 0,
+    ) -> Any:
+        """Return draws for ArviZ; see `Posterior.to_arviz`."""
+        from enkbayes.core.arviz import to_arviz
+
+        theta = self.theta if draws is None else self.sample(draws, seed)
+        return to_arviz(theta, self.map, self.classes, feature_names, problem)
 
     def tempered(self, scale: float) -> MixturePosterior:
         """Return the mixture with all logits multiplied by a number; see `Posterior.tempered`."""

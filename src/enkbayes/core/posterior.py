@@ -329,12 +329,22 @@ class Posterior:
         gain = xp.zeros_like(spread) if noise is None else noise
         return xp.stack([aleatoric, spread + gain, gain], axis=-1)
 
-    def to_arviz(self, feature_names: Sequence[str] | None = None) -> Any:
-        """Return the particles for ArviZ: one chain of J draws of `theta`, an InferenceData (ArviZ 0.x) or a DataTree
-        (1.x).
+    def to_arviz(
+        self,
+        feature_names: Sequence[str] | None = None,
+        *,
+        problem: Any = None,
+        draws: int | None = None,
+        seed: int = 0,
+    ) -> Any:
+        """Return draws for ArviZ: one chain of `theta`, an InferenceData (ArviZ 0.x) or a DataTree (1.x).
 
         The dimensions of `theta` are (chain, draw, feature), and class after them when there are K logits; a posterior
         of nonlinear logits has (chain, draw, parameter). The intercept is the last feature.
+
+        The draws are the particles, or, with `draws`, so many independent ones (`sample`), of which `arviz.loo` should
+        have 1,000 or more. With the problem that was fitted, the log likelihood of every row and the observed targets
+        are there as well, as `arviz.loo`, `waic` and `compare` need them; memory is that of rows x draws numbers.
 
         >>> import enkbayes as eb
         >>> features = np.random.default_rng(0).standard_normal((80, 2))
@@ -345,7 +355,8 @@ class Posterior:
         """
         from enkbayes.core.arviz import to_arviz
 
-        return to_arviz(self.theta, self.map, self.classes, feature_names)
+        theta = self.theta if draws is None else self.sample(draws, seed)
+        return to_arviz(theta, self.map, self.classes, feature_names, problem)
 
     def _particle_proba(self, rows: Array, ensemble: AffineEnsemble, noise: Array | None) -> Array:
         """Return (J, n, K) for some rows, or for a function that gives logits."""

@@ -470,13 +470,34 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self)
         prepared, linear = self._preprocessing, self.posterior_.map
-        if prepared is not None:
-            names, categories = list(prepared.features), prepared.categories
-        else:
-            default = [f"x{i}" for i in range(self.n_features_in_)]
-            names, categories = [str(name) for name in getattr(self, "feature_names_in_", default)], []
-        intercept = linear is not None and linear.intercept
-        return summarise(self.posterior_, Contrasts.of(names, intercept=intercept, categories=categories), level)
+        intercept, categories = linear is not None and linear.intercept, [] if prepared is None else prepared.categories
+        contrasts = Contrasts.of(self._names(), intercept=intercept, categories=categories)
+        return summarise(self.posterior_, contrasts, level)
+
+    def to_arviz(
+        self, X: Any = None, y: Any = None, sample_weight: Any = None, *, draws: int | None = None, seed: int = 0
+    ) -> Any:
+        """Return draws of the coefficients for ArviZ, with their names, the log likelihood of every row of the fit and
+        the observed classes, so that `arviz.loo`, `arviz.compare` and plots work; see `Posterior.to_arviz`.
+
+        A classifier from a file or a pickle needs the rows of its fit for that, X (N, D) and y (N,); without them
+        there are the coefficients alone. Of multi-hot labels it is a list, one for each label.
+        """
+        check_is_fitted(self)
+        if hasattr(self, "estimators_"):
+            pairs = self._with_columns(y)
+            return [part.to_arviz(X, own, sample_weight, draws=draws, seed=seed) for part, own in pairs]
+        problem = getattr(self, "problem_", None)
+        if X is not None:
+            problem = self.problem_of(self._features(X), y, sample_weight)
+        return self.posterior_.to_arviz(self._names(), problem=problem, draws=draws, seed=seed)
+
+    def _names(self) -> list[str]:
+        """Return the names of the features (D,)."""
+        if self._preprocessing is not None:
+            return list(self._preprocessing.features)
+        default = [f"x{i}" for i in range(self.n_features_in_)]
+        return [str(name) for name in getattr(self, "feature_names_in_", default)]
 
     @by_label(of_presence)
     def sample_proba(self, X: Any) -> Array:
@@ -525,10 +546,10 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         True
         """
         if hasattr(self, "estimators_"):
-            given = [None] * len(self.estimators_) if y_val is None else columns(y_val, len(self.estimators_))
             settings = {"max_error": max_error, "confidence": confidence}
-            pairs = zip(self.estimators_, given, strict=True)
-            return np.asarray([part.reject_threshold(X_val, own, **settings) for part, own in pairs])
+            return np.asarray(
+                [part.reject_threshold(X_val, own, **settings) for part, own in self._with_columns(y_val)]
+            )
         if X_val is None:
             return self._held_out_confidence().threshold(max_error, confidence)
         proba = self.predict_proba(X_val)
@@ -606,8 +627,7 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         ('usable', 'usable')
         """
         if hasattr(self, "estimators_"):
-            pairs = zip(self.estimators_, columns(y, len(self.estimators_)), strict=True)
-            return the_worst(self.classes_, [part.assess(X, own, sample_weight) for part, own in pairs])
+            return the_worst(self.classes_, [part.assess(X, own, sample_weight) for part, own in self._with_columns(y)])
         return assess(self.problem_of(self._features(X), y, sample_weight), self.posterior_, predictions=True)
 
     def polish(self, sweeps: int = 20) -> Self:
@@ -806,6 +826,11 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         for part, own in zip(parts, targets, strict=True):
             part.partial_fit(X, own, np.asarray([0, 1], dtype=own.dtype), sample_weight, forget=forget)
         return self._keep_labels(parts, names_of(y) if begins else self.classes_)
+
+    def _with_columns(self, y: Any) -> list[tuple[Self, Any]]:
+        """Return the classifier of each label with its column of y, which may be None."""
+        count = len(self.estimators_)
+        return list(zip(self.estimators_, [None] * count if y is None else columns(y, count), strict=True))
 
     def _keep_labels(self, parts: list[Self], names: Array) -> Self:
         """Keep a fitted classifier for each label. What a classifier of one kind of labels has once is a list here."""

@@ -5,6 +5,7 @@ anywhere else. matplotlib is imported when something is drawn.
 """
 
 from enkbayes.evaluation.plots.calibration import ood_histogram, reliability_diagram, score_histogram
+from enkbayes.evaluation.plots.coefficients import coefficient_plot
 from enkbayes.evaluation.plots.curves import confidence_distance, size_sweep
 from enkbayes.evaluation.plots.maps import (
     classes_scatter,
@@ -25,6 +26,7 @@ __all__ = [
     "Look",
     "Trace",
     "classes_scatter",
+    "coefficient_plot",
     "colour",
     "confidence_distance",
     "confidence_figure",
