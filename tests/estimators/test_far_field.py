@@ -63,16 +63,16 @@ def test_a_file_without_confidences_says_what_to_do(tmp_path):
 
 def test_the_score_is_that_of_new_rows_even_for_training_rows():
     rng = np.random.default_rng(0)
-    X, new = rng.standard_normal((80, 30)), rng.standard_normal((2000, 30))
-    clf = fitted(X, rng.integers(0, 2, 80))
+    X, new, y = rng.standard_normal((80, 30)), rng.standard_normal((2000, 30)), rng.integers(0, 2, 80)
+    clf = fitted(X, y)
     score = clf.ood_score(new)
     assert abs(score.mean()) < 0.5
     assert 0.5 < score.std() < 2
     assert clf.ood_score(3 * new).mean() > 3
-    sparse = fitted(scipy.sparse.csr_matrix(X), rng.integers(0, 2, 80))
+    sparse = fitted(scipy.sparse.csr_matrix(X), y)
     np.testing.assert_allclose(sparse.ood_score(scipy.sparse.csr_matrix(new)), score)
-    with pytest.raises(ValueError, match="at most 1000 features; got 1001"):
-        fitted(rng.standard_normal((20, 1001)), np.arange(20) % 2).ood_score(np.zeros((1, 1001)))
+    with pytest.raises(ValueError, match="at most 2048 features; got 2049"):
+        fitted(rng.standard_normal((20, 2049)), np.arange(20) % 2).ood_score(np.zeros((1, 2049)))
 
 
 def test_classes_with_an_order_have_no_far_field_variance():

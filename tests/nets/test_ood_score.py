@@ -102,18 +102,53 @@ def test_calibration_rows_set_the_scale():
     x, _ = data()
     held_out = data(300, seed=3)[0]
     found = score(head(), x, calibration=[(held_out, torch.zeros(300))])
-    leverage, entropy = found.parts(held_out)
-    first = normal_score(leverage, found.known_leverage, tails=True)
-    second = normal_score(entropy, found.known_entropy)
-    for part in (first, second):
+    entropy = found.parts(held_out)[1]
+    unsure = normal_score(entropy, found.known_entropy)
+    distance = found(held_out) - torch.where(unsure > 0, unsure / 2, unsure / 4)
+    for part in (distance, unsure):
         assert abs(float(part.mean())) < 1e-3
         assert abs(float(part.std()) - 1) < 0.02
-    torch.testing.assert_close(found(held_out), first + second / 4)
-    correlation = float(torch.corrcoef(torch.stack([first, second.double()]))[0, 1])
-    assert abs(correlation) < 0.7
-    assert abs(float(found(held_out).var()) - (1 + 1 / 16 + correlation / 2)) < 0.05
-    own = score(head(), x)
-    assert own(held_out).mean() > 0 > own(x).mean() - 1e-2  # new rows score higher than training rows
+    assert found.distances(held_out).shape == (2, 300, 3)
+    new = data(100, seed=5)[0]
+    assert found(3 * new).mean() > found(new).mean() + 2
+
+
+def test_the_entropy_counts_between_the_classes():
+    """A row on the boundary scores higher than one like it on either side, though its features are familiar."""
+    x = torch.cat([torch.randn(200, 2, generator=torch.Generator().manual_seed(0)), torch.zeros(200, 1)], dim=1)
+    y = (x[:, 0] > 0).long()
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 2))
+    with torch.no_grad():
+        model[0].weight.copy_(torch.tensor([[-3.0, 0.0, 0.0], [3.0, 0.0, 0.0]]))
+    found = score(BayesianHead.fit(model, [(x, y)], particles=20, progress=False), x, y)
+    at = torch.tensor([[-1.0, 0.3, 0.0], [0.0, 0.3, 0.0], [1.0, 0.3, 0.0]])
+    unsure = normal_score(found.parts(at)[1], found.known_entropy)
+    assert unsure[1] > 1
+    assert max(unsure[0], unsure[2]) < 0
+    assert found(at)[1] > found(at)[2]
+
+
+def test_rows_beyond_a_sample_do_not_change_it():
+    """The sample is random and deterministic, and a sample of all rows is all rows."""
+    x, y = data(classes=3)
+    every, same = (score(head(), x, y, rows=rows) for rows in (200, 10**9))
+    torch.testing.assert_close(every(x), same(x), rtol=0, atol=0)
+    some, again = (score(head(), x, y, rows=60) for _ in range(2))
+    torch.testing.assert_close(some(x), again(x), rtol=0, atol=0)
+    assert float(torch.corrcoef(torch.stack([some(2 * x), every(2 * x)]))[0, 1]) > 0.8
+
+
+def test_layers_that_are_constant_do_no_harm():
+    """Units that are 0 for all training rows, as after ReLU, and a layer with one input."""
+    x, y = data(classes=3)
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 6), nn.ReLU(), nn.Linear(6, 1), nn.Tanh(), nn.Linear(1, 3))
+    with torch.no_grad():
+        model[0].bias[:3] = -100.0
+    found = score(BayesianHead.fit(model, [(x, y)], particles=20, progress=False), x, y)
+    assert torch.all(torch.isfinite(found(torch.cat([x, 1e3 * x, torch.zeros(1, 3)]))))
+    assert found(1e3 * x).median() > found(x).max()
 
 
 def test_quantiles_represent_many_reference_rows():
@@ -153,6 +188,9 @@ def test_state_dict_with_another_number_of_reference_rows(make, tmp_path):
     found = score(make(), x, calibration=[(data(90, seed=4)[0], torch.zeros(90))])
     other = score(make(seed=1), 3 * x)
     assert not torch.allclose(other(x), found(x))
+    classes = score(make(), x, (x[:, 0] > 0).long())  # more of them than the one class of zeros
+    classes.load_state_dict(found.state_dict())
+    torch.testing.assert_close(classes(x), found(x), rtol=0, atol=0)
     torch.save(found.state_dict(), tmp_path / "score.pt")
     other.load_state_dict(torch.load(tmp_path / "score.pt", weights_only=True))
     assert len(other.known_leverage) == 90

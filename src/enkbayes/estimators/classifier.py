@@ -42,7 +42,13 @@ from enkbayes.estimators.table import Table, is_frame
 from enkbayes.inference.calibration import calibrate
 from enkbayes.inference.empirical_bayes import Tuning, with_variances
 from enkbayes.inference.evidence import Evidence, log_evidence
-from enkbayes.inference.feature_far_field import WIDEST, FeatureFarField, choose_for_features, held_out_confidence
+from enkbayes.inference.feature_far_field import (
+    WIDEST,
+    FeatureFarField,
+    FeatureScore,
+    choose_for_features,
+    held_out_confidence,
+)
 from enkbayes.inference.forgetting import Forgetting, checked_factor, remembered
 from enkbayes.inference.held_out import Calibration, check_same_scale, pooled
 from enkbayes.inference.polishing import polish
@@ -516,7 +522,8 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     @by_label(the_first)
     def ood_score(self, X: Any) -> Array:
         """Return how unlike the training rows each row is, (n,): about standard normal for rows like them, larger for
-        others. It is the log leverage of the features, which must be at most 1000.
+        others. It adds the distance of the features, of which there may be 2048, to the classes of the training rows
+        and a share of the entropy of the prediction; see `enkbayes.inference.class_distance`.
 
         >>> from sklearn.datasets import load_iris
         >>> X, y = load_iris(return_X_y=True)
@@ -525,7 +532,10 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         True
         """
         features = self._features(X)
-        return self._extent("ood_score").score(features)
+        found = self._extent("ood_score")
+        if found.unusual is None:  # of a file of an earlier version
+            return found.score(features)
+        return found.unusual(features, np.asarray(self.posterior_.predict_proba(features)))
 
     def reject_threshold(
         self, X_val: Any = None, y_val: Any = None, *, max_error: float = 0.05, confidence: float = 0.95
@@ -771,7 +781,7 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def remember(self) -> Self:
         """Compute what `ood_score` and `reject_threshold` need of the training rows, so that files and pickles have it.
 
-        More than 1000 features are too many for the score; rows that other processes hold are not available.
+        More than 2048 features are too many for the score; rows that other processes hold are not available.
         """
         if hasattr(self, "estimators_"):
             return self._keep_labels([part.remember() for part in self.estimators_], self.classes_)
@@ -791,7 +801,8 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Return how unlike the training rows features are. Computed on first use; `save` stores it."""
         if self.far_field_ is None:
             problem = self._fitted_problem(purpose, f"call {purpose} before saving")
-            self.far_field_ = FeatureFarField.of(problem.in_double().features)[0]
+            found = FeatureFarField.of(problem.in_double().features)[0]
+            self.far_field_ = replace(found, unusual=FeatureScore.of(problem, self.posterior_))
         return self.far_field_
 
     def _held_out_confidence(self) -> HeldOutConfidence:
@@ -905,7 +916,8 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.posterior_ = posterior
         self._trust = self._evidence = self._confidences = self.far_field_ = None
         if self.far_field and hasattr(self, "problem_"):
-            self.far_field_ = choose_for_features(self.problem_, posterior)
+            chosen = choose_for_features(self.problem_, posterior)
+            self.far_field_ = replace(chosen, unusual=FeatureScore.of(self.problem_, posterior))
         self.classes_ = np.asarray(posterior.classes)
         self.n_iter_ = posterior.info.steps
         self.fingerprint_ = data

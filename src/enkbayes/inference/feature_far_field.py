@@ -1,5 +1,5 @@
-"""Far-field variance and held-out confidences of a linear classifier, from its own rows, each predicted without
-itself.
+"""Far-field variance, out-of-distribution score and held-out confidences of a linear classifier, from its own rows,
+each predicted without itself.
 
 The leverage is that of the features, and that of a training row is computed without the row: with the share w of its
 leverage that it has contributed itself, it is leverage / (1 - w).
@@ -12,18 +12,72 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse
+from scipy.special import ndtri
 
 from enkbayes.core.logit_noise import noisy_predictive, takes_noise
 from enkbayes.core.mixture import MixturePosterior
 from enkbayes.core.posterior import Posterior
 from enkbayes.core.problem import Problem
-from enkbayes.engine.arrays import row_slices, to_numpy
+from enkbayes.engine.arrays import entropy, row_slices, take_rows, to_numpy
+from enkbayes.inference.class_distance import ClassScore, with_entropy
 from enkbayes.inference.far_field import Extent, FarFieldChoice, choose, informative_rows, second_moment
 from enkbayes.inference.leave_one_out import leave_one_out_logits
 from enkbayes.inference.rejection import HeldOutConfidence
 
 Vector = np.ndarray[Any, Any]
-WIDEST = 1000  # features up to which the D x D second moments are affordable in time and in files
+WIDEST = 2048  # features up to which the D x D second moments are affordable in time and in files
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureScore:
+    """The out-of-distribution score of rows, from their distance to the classes of the training rows and the entropy of
+    their predictions; `entropies` are those of training rows predicted without themselves, sorted.
+    """
+
+    distance: ClassScore
+    entropies: Vector
+
+    @classmethod
+    def of(
+        cls, problem: Problem, posterior: Posterior | MixturePosterior, *, most: int = 5000, wide: int = 300
+    ) -> FeatureScore:
+        """Return the score for the rows of a fitted problem, a random sample of at most `most` of them.
+
+        Rows in a fifth of the sample, predicted by the other four, set the scale of the distances. Each fifth does in
+        turn, unless there are more than `wide` features, where that takes long.
+        """
+        double = problem.in_double()
+        random = np.random.default_rng(12)
+        rows = np.sort(random.permutation(double.size)[:most])
+        X, y = _dense(take_rows(double.features, rows)), to_numpy(double.targets)[rows]
+        fold = random.permutation(len(rows)) % 5
+        distances = []
+        for k in range(5 if X.shape[1] <= wide and len(rows) >= 5 else 1):
+            out = fold == k if len(rows) >= 5 else np.ones(len(rows), dtype=bool)
+            others = ~out if len(rows) >= 5 else out
+            distances.append(ClassScore.fit([X[others]], y[others]).distances([X[out]]))
+        distance = ClassScore.fit([X], y).scaled(np.concatenate(distances, axis=1))
+        some = informative_rows(double.size, posterior.likelihood.outputs)
+        mean, root = logits_without(double, posterior, some)
+        proba = to_numpy(posterior.likelihood.predictive(mean, V=root))
+        return cls(distance, np.sort(entropy(proba)))
+
+    def __call__(self, features: Any, proba: Vector) -> Vector:
+        """Return the scores (n,) of features (n, D) for which probabilities (n, K) are predicted."""
+        chunks = row_slices(features.shape[0], 4096)
+        parts = [self.distance([_dense(features[rows, :])]) for rows in chunks]
+        found = np.concatenate(parts) if parts else np.zeros(0)
+        return np.asarray(with_entropy(found, normal_rank(entropy(to_numpy(proba)), self.entropies)))
+
+
+def normal_rank(values: Vector, reference: Vector) -> Vector:
+    """Return the normal quantiles (n,) of the ranks of values (n,) among sorted reference values (m,).
+
+    >>> normal_rank(np.asarray([4.0]), np.arange(9.0)).tolist()
+    [0.0]
+    """
+    below, up_to = (np.searchsorted(reference, values, side=side) for side in ("left", "right"))
+    return np.asarray(ndtri(((below + up_to) / 2 + 0.5) / (len(reference) + 1)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,6 +86,7 @@ class FeatureFarField:
 
     extent: Extent
     choice: FarFieldChoice | None = None
+    unusual: FeatureScore | None = None
 
     @classmethod
     def of(cls, features: Any, *, ridge: float = 1e-6) -> tuple[FeatureFarField, Vector]:

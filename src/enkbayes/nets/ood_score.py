@@ -1,22 +1,24 @@
 """A score of how far an input lies outside the distribution of a network's training data.
 
-The Kronecker-factored Gauss-Newton matrix gives the weights of every layer a posterior. The weights of a layer with
-inputs a have the covariance A^{-1} x G^{-1}, where A is the mean of a a' over the training rows (Martens and Grosse
+At the inputs a of every linear layer and convolution, averaged over positions, the score has the distance to the
+classes of the training rows, and that of the direction a / |a| (`enkbayes.inference.class_distance`):
+
+    distance = max(mean over layers of the distances of a, mean over layers of those of a / |a|),
+    score = distance + u / 2 where u > 0, distance + u / 4 elsewhere, with the normal score u of the entropy,
+
+all standardised on in-distribution rows, so that the score is about standard normal there. Far rows have a large
+distance at every depth. Rows between the classes, which consist of familiar parts, have a large entropy. A small one
+says less: rows from a shifted distribution often lie far from the boundary between the classes. The form was chosen on
+the development tasks of `benchmarks/detectors.py`.
+
+Scores of version 1 were the normal score of the log leverage plus a quarter of that of the entropy. A module that loads
+such a state computes them as before. The Kronecker-factored Gauss-Newton matrix gives the weights of every layer a
+posterior with the covariance A^{-1} x G^{-1}, where A is the mean of a a' over the training rows (Martens and Grosse
 2015; Ritter et al. 2018). For a new input, the variance of the layer's output is therefore
 
     leverage(a) = a' A^{-1} a / dim a,    a = (inputs averaged over positions, 1),
 
-times a factor that does not depend on the input. The leverage averages 1 over the training rows and grows without
-bound away from them, at every depth. The variance of the logits alone may fall there, because the features of
-out-of-distribution inputs are often short. The score adds the mean log leverage over the layers and the entropy of the
-predictive distribution, which is large for inputs between the classes. In-distribution rows put both on the scale of a
-standard normal variable:
-
-    score = normal score of log leverage + (normal score of entropy) / 4.
-
-Leverage has the larger weight because confidence can be misleading: rows from a shifted distribution often lie far
-from the boundary between the classes, where the entropy is low. The weight was chosen on separate tasks
-(`benchmarks/useful_scores.py`).
+times a factor that does not depend on the input.
 """
 
 from __future__ import annotations
@@ -25,18 +27,23 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar, Self
 
+import numpy as np
 import torch
 from torch import nn
 
 from enkbayes.core.arguments import check_count, check_tolerance
 from enkbayes.engine.arrays import entropy
+from enkbayes.inference.class_distance import ClassDistance, ClassScore, with_entropy
 from enkbayes.nets.layers import Tap
-from enkbayes.nets.loaders import Place, Reader, call, device_of, shown
+from enkbayes.nets.loaders import Labels, Place, Reader, call, device_of, shown
 from enkbayes.nets.models import run
 from enkbayes.nets.positions import Padding
 from enkbayes.nets.posterior_module import PosteriorModule
 
 REFERENCES = ("known_leverage", "known_entropy")  # keys of state dicts, which outlive versions
+DISTANCES = ("centre", "factor", "means", "precisions")
+KINDS = ("plain", "direction")
+WIDEST = 1024  # numbers of a layer whose distances are used at most, evenly spaced: factors take the square in memory
 
 
 class OODScore(nn.Module):  # type: ignore[misc]
@@ -60,6 +67,7 @@ class OODScore(nn.Module):  # type: ignore[misc]
     entropy_weight: ClassVar[float] = 0.25
     known_leverage: torch.Tensor
     known_entropy: torch.Tensor
+    distance_scale: torch.Tensor
 
     def __init__(self, posterior: PosteriorModule, layers: tuple[str, ...], factors: list[torch.Tensor]) -> None:
         super().__init__()
@@ -68,6 +76,7 @@ class OODScore(nn.Module):  # type: ignore[misc]
             self.register_buffer(f"factor_{i}", factor)
         for name in REFERENCES:
             self.register_buffer(name, torch.zeros(0))
+        self._set_distances(None)
         self.eval()
 
     @classmethod
@@ -81,6 +90,8 @@ class OODScore(nn.Module):  # type: ignore[misc]
         labels: Place = None,
         ridge: float = 1e-3,
         references: int = 2000,
+        rows: int = 5000,
+        seed: int = 0,
         progress: bool = True,
     ) -> Self:
         """Read the training data once and return the score.
@@ -88,19 +99,24 @@ class OODScore(nn.Module):  # type: ignore[misc]
         Parameters
         ----------
         posterior : BayesianHead or BayesianNetwork
-            A fitted one. Its predictive distribution gives the entropy, its network the inputs of the layers.
+            A fitted one. Its network gives the inputs of the layers.
         loader : iterable of batches
-            The training data, as for `BayesianHead.fit`.
+            The training data, as for `BayesianHead.fit`. Their labels are the classes of the distances.
         calibration : iterable of batches, optional
-            In-distribution rows that the network was not trained on. They set the scale of both parts of the score.
+            In-distribution rows that the network was not trained on. They set the scale of the distances.
             Default: the training data; new in-distribution rows then score slightly too high.
         inputs, labels : str, int or function of a batch, optional
             As for `BayesianHead.fit`.
         ridge : float
-            Added to every eigenvalue of A, as a fraction of their mean. It bounds the leverage in directions that the
-            training rows do not reach.
+            Added to every eigenvalue of A, as a fraction of their mean. It bounds the `leverage` in directions that the
+            training rows do not reach; the score does not depend on it.
         references : int
-            Maximum number of in-distribution rows to store. A larger set is represented by evenly spaced quantiles.
+            Maximum number of in-distribution rows whose leverage and entropy are stored, for `score`. A larger set is
+            represented by evenly spaced quantiles.
+        rows : int
+            Maximum number of training rows, a random sample, from which the distances to the classes are estimated.
+        seed : int
+            Seed of the random sample.
         progress : bool
             Show progress bars.
         """
@@ -109,17 +125,19 @@ class OODScore(nn.Module):  # type: ignore[misc]
                 f"the posterior is a {type(posterior).__name__}; expected a fitted BayesianHead or BayesianNetwork"
             )
         check_count("references", references)
+        check_count("rows", rows)
         check_tolerance("ridge", ridge)
         reader = Reader(inputs, labels, device_of(posterior), posterior.body)
         kinds = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, Tap)
         names = [name for name, module in posterior.body.named_modules() if isinstance(module, kinds)]
         sums: dict[str, torch.Tensor] = {}
-        count, batches = 0, []
+        count, batches, sample = 0, [], _Sample(rows, seed)
         with torch.no_grad():
             for x, y in map(reader, shown(loader, "Layers", enabled=progress)):
                 found = run(lambda *a, **k: _layer_inputs(posterior.body, names, a, k), x, "the network")
                 sums = {name: sums.get(name, 0.0) + a.T @ a for name, a in found.items()}
                 count += len(y)
+                sample.add(found, y)
                 if calibration is None:
                     batches.append(x)
             if not sums:
@@ -132,9 +150,14 @@ class OODScore(nn.Module):  # type: ignore[misc]
                     "the inputs of some layer contain NaN or infinite values; impute or drop those rows first"
                 )
             score = cls(posterior, tuple(sums), [_factor(total / count, ridge) for total in sums.values()])
+            layers, numbers = sample.rows()
+            distances = ClassScore.fit([_narrowed(layers[name]).numpy() for name in score.layers], numbers)
+            score._set_distances(distances)
             if calibration is not None:
                 batches = [reader(batch)[0] for batch in shown(calibration, "Calibration", enabled=progress)]
             score._set_references(batches, references)
+            known = torch.cat([run(score.distances, x, "the network") for x in batches], dim=1)
+            score._set_distances(distances.scaled(known))
         return score
 
     def whitened(self, *args: Any, **kwargs: Any) -> list[torch.Tensor]:
@@ -156,14 +179,49 @@ class OODScore(nn.Module):  # type: ignore[misc]
             proba = self.posterior(*args, **kwargs)
         return self.leverage(*args, **kwargs).log().mean(dim=1), entropy(proba.double())
 
+    def distances(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+        """Return the distances (2, n, L) of inputs to the classes of the training rows at the L layers: of the inputs
+        of the layers, and of the directions of these.
+        """
+        with torch.no_grad():
+            found = _layer_inputs(self.posterior.body, self.layers, args, kwargs)
+            return self._class_score().distances([_narrowed(found[name][:, :-1]) for name in self.layers])
+
     def forward(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         """Return the score (n,) of inputs."""
+        if self.distance_scale.shape[1] > 0:
+            with torch.no_grad():
+                unsure = entropy(self.posterior(*args, **kwargs).double()).to(self.known_entropy.dtype)
+            distance = self._class_score().combined(self.distances(*args, **kwargs))
+            return with_entropy(distance, normal_score(unsure, self.known_entropy))
         return self.score(*(part.to(self.known_entropy.dtype) for part in self.parts(*args, **kwargs)))
 
     def score(self, leverage: torch.Tensor, entropy: torch.Tensor) -> torch.Tensor:
-        """Return the score (n,) of mean log leverages and entropies, (n,) each."""
+        """Return the score (n,) of version 1, of mean log leverages and entropies, (n,) each."""
         unsure = normal_score(entropy, self.known_entropy)
         return normal_score(leverage, self.known_leverage, tails=True) + self.entropy_weight * unsure
+
+    def _class_score(self) -> ClassScore:
+        """Return the score as its arrays, which are buffers."""
+        places = range(len(self.layers))
+        plain, directions = (
+            tuple(ClassDistance(*(getattr(self, f"{kind}_{name}_{i}") for name in DISTANCES)) for i in places)
+            for kind in KINDS
+        )
+        return ClassScore(plain, directions, self.distance_scale)
+
+    def _set_distances(self, score: ClassScore | None) -> None:
+        """Store the distances to the classes; without a score, empty ones."""
+        place = self.factor_0 if self.layers else torch.zeros(0)
+        empty = ClassDistance(*(place.new_zeros(0) for _ in DISTANCES))
+        for k, kind in enumerate(KINDS):
+            for i in range(len(self.layers)):
+                each = empty if score is None else (score.plain, score.directions)[k][i]
+                for name in DISTANCES:
+                    values = torch.as_tensor(getattr(each, name)).to(place)
+                    self.register_buffer(f"{kind}_{name}_{i}", values)
+        scale = place.new_zeros(2, 0, 2) if score is None else torch.as_tensor(score.scale).to(place)
+        self.register_buffer("distance_scale", scale)
 
     def _set_references(self, batches: list[Any], most: int) -> None:
         """Store both parts of in-distribution rows, `most` quantiles of each if there are more rows."""
@@ -180,11 +238,17 @@ class OODScore(nn.Module):  # type: ignore[misc]
             setattr(self, name, ordered[places.round().long().to(ordered.device)])
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        """Take the number of reference rows from the state."""
+        """Take the number of reference rows and of classes from the state; older states have no distances."""
         for name in REFERENCES:
             stored = state_dict.get(prefix + name)
             if stored is not None and stored.ndim == 1:
                 setattr(self, name, getattr(self, name).new_empty(stored.shape))
+        if prefix + "distance_scale" not in state_dict:
+            self._set_distances(None)
+        for name, own in list(self.named_buffers(recurse=False, remove_duplicate=False)):
+            if name == "distance_scale" or name.startswith(tuple(f"{kind}_" for kind in KINDS)):
+                stored = state_dict.setdefault(prefix + name, own)
+                setattr(self, name, own.new_empty(stored.shape))
         super()._load_from_state_dict(state_dict, prefix, *args)
 
 
@@ -204,6 +268,43 @@ def normal_score(values: torch.Tensor, reference: torch.Tensor, *, tails: bool =
         return (values - reference.mean()) / scale
     below, up_to = (torch.searchsorted(reference, values, right=right) for right in (False, True))
     return torch.special.ndtri(((below + up_to) / 2 + 0.5) / (len(reference) + 1))
+
+
+class _Sample:
+    """A random sample of the rows of batches: those with the smallest of independent random numbers."""
+
+    def __init__(self, most: int, seed: int) -> None:
+        self.most, self.random = most, np.random.default_rng((seed, 11))
+        self.keys, self.labels = np.zeros(0), np.zeros(0)
+        self.layers: dict[str, list[torch.Tensor]] = {}
+        self.limit = np.inf
+
+    def add(self, layers: dict[str, torch.Tensor], labels: Labels) -> None:
+        """Add the rows of a batch: the inputs (n, d + 1) of its layers, whose last column is 1, and labels (n,)."""
+        keys = self.random.random(len(labels))
+        some = keys < self.limit
+        self.keys, self.labels = np.append(self.keys, keys[some]), np.append(self.labels, labels[some])
+        for name, a in layers.items():
+            kept = a[torch.as_tensor(some, device=a.device), :-1].float().cpu()
+            self.layers.setdefault(name, []).append(kept)
+        if len(self.keys) > 2 * self.most:
+            self._shrink()
+
+    def _shrink(self) -> None:
+        kept = np.sort(np.argsort(self.keys, kind="stable")[: self.most])
+        self.keys, self.labels = self.keys[kept], self.labels[kept]
+        self.layers = {name: [torch.cat(parts)[torch.as_tensor(kept)]] for name, parts in self.layers.items()}
+        self.limit = float(self.keys.max()) if len(kept) == self.most else np.inf
+
+    def rows(self) -> tuple[dict[str, torch.Tensor], Labels]:
+        """Return the inputs (n, d) of the layers and the labels (n,) of the sample."""
+        self._shrink()
+        return {name: parts[0].double() for name, parts in self.layers.items()}, self.labels
+
+
+def _narrowed(a: torch.Tensor) -> torch.Tensor:
+    """Return at most WIDEST of the columns of inputs (n, d), evenly spaced."""
+    return a[:, :: -(-a.shape[1] // WIDEST)]
 
 
 def _factor(second: torch.Tensor, ridge: float) -> torch.Tensor:

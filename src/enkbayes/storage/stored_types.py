@@ -20,10 +20,11 @@ from enkbayes.core.mixture import MixturePosterior
 from enkbayes.core.moments import Moments
 from enkbayes.core.posterior import Info, Posterior
 from enkbayes.engine.arrays import to_numpy
+from enkbayes.inference.class_distance import ClassDistance, ClassScore
 from enkbayes.inference.empirical_bayes import Tuning
 from enkbayes.inference.evidence import Evidence
 from enkbayes.inference.far_field import Extent, FarFieldChoice
-from enkbayes.inference.feature_far_field import FeatureFarField
+from enkbayes.inference.feature_far_field import FeatureFarField, FeatureScore
 from enkbayes.inference.prediction_verdict import PredictionVerdict
 from enkbayes.inference.prior_average import PriorAverage
 from enkbayes.inference.rejection import HeldOutConfidence
@@ -55,6 +56,9 @@ TYPES: dict[str, type] = {
     "FeatureFarField": FeatureFarField,
     "Extent": Extent,
     "FarFieldChoice": FarFieldChoice,
+    "FeatureScore": FeatureScore,
+    "ClassScore": ClassScore,
+    "ClassDistance": ClassDistance,
     "HeldOutConfidence": HeldOutConfidence,
     # the state of a run, and the controls of its samplers
     "State": State,
