@@ -13,6 +13,7 @@ import numpy as np
 import typer
 
 from enkbayes.cli.console import AsJson, Output, Quiet, text, warnings_as_notes, written_already
+from enkbayes.cli.pages import check_page, write_page
 from enkbayes.cli.processes import Processes, together
 from enkbayes.engine.processes import first, shared_errors
 
@@ -210,26 +211,12 @@ def _check_files(out: Path, report: Path | None, checkpoint: Path | None) -> Non
         if destination(checkpoint) == destination(out):
             raise ValueError(f"model and checkpoint are both {out}; expected two files")
         check_writable(checkpoint)
-    _check_report(report)
-
-
-def _check_report(path: Path | None) -> None:
-    """Raise before the fit if the report could not be written."""
-    if path is None:
-        return
-    from enkbayes.evaluation.report import require_report
-    from enkbayes.storage.files import check_writable
-
-    if path.suffix != ".html":
-        raise ValueError(f"the report is {path}; expected a name that ends in .html")
-    check_writable(path)
-    require_report()
+    check_page(report, "report")
 
 
 def _write_report(path: Path, classifier: EnsembleClassifier, data: TrainingData, title: str) -> Path:
     """Write the trust report. This process computes it from all rows."""
     from enkbayes.evaluation.report import trust_page
-    from enkbayes.storage.files import replacing
 
     features, labels = data.features(), data.labels
     classifier.problem_ = classifier.problem_of(features, labels)
@@ -237,8 +224,7 @@ def _write_report(path: Path, classifier: EnsembleClassifier, data: TrainingData
     page = trust_page(
         classifier, features, labels, title=title, feature_names=prepared.features, notes=prepared.remarks
     )
-    with replacing(path) as draft:
-        draft.write_text(page, encoding="utf-8")
+    write_page(path, page)
     return path
 
 

@@ -71,6 +71,15 @@ class TableModel:
         preprocessing = self.preprocessing or self._unchanged([name for name in table.columns if name != target])
         return preprocessing.transform(table)
 
+    def columns(self, table: Table) -> list[tuple[str, tuple[int, ...]]]:
+        """Return the columns of a table that the model uses, each with the numbers of its features."""
+        found, start = [], 0
+        for column in (self.preprocessing or self._unchanged(list(table.columns))).columns:
+            count = len(column.features)
+            found.append((column.name, tuple(range(start, start + count))))
+            start += count
+        return found
+
     def gaps(self, table: Table) -> Gaps:
         """Return which entries of some rows are replaced."""
         return Gaps(Counter(), Counter()) if self.preprocessing is None else self.preprocessing.gaps(table)

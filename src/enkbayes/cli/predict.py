@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 import typer
 
+from enkbayes._version import __version__
 from enkbayes.cli.console import AsJson, Output, Quiet, text, written_already
 
 if TYPE_CHECKING:
     from enkbayes.cli.model import TableModel
     from enkbayes.cli.tables import Table
 
-Columns = dict[str, np.ndarray[Any, Any]]
+Vector = np.ndarray[Any, Any]
+Columns = dict[str, Vector]
 
 
 def predict(
@@ -32,6 +34,9 @@ def predict(
         float | None,
         typer.Option(help="Add a column decision: the class, or abstain, so that at most this share is wrong."),
     ] = None,
+    review: Annotated[
+        Path | None, typer.Option(help="Page to write, NAME.html: the rows to look at first, with reasons.")
+    ] = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -43,8 +48,14 @@ def predict(
     class, or abstain where the confidence is too low. Among rows like the training rows, the share of wrong decisions
     is at most max-error, with confidence 95 %. Columns named by --keep come before all others. Rows are processed in
     chunks, so files may be larger than memory. Missing numbers and categories that the training data lack are noted.
+
+    With --review there is also a page for the person who decides: how many rows can be accepted, and the 2,000 most
+    doubtful rows, each with its probabilities and with what speaks for and against its class. It can be sorted and
+    searched, and needs no network.
     """
     from enkbayes.cli.model import TableModel, following
+    from enkbayes.cli.pages import check_page, write_page
+    from enkbayes.cli.review import Review
     from enkbayes.cli.tables import check_output, stream, table_printer, table_writer
     from enkbayes.estimators.preprocessing import Gaps
 
@@ -56,12 +67,22 @@ def predict(
         check_output(out)
         if out.exists() and data.exists() and out.samefile(data):
             raise ValueError(f"--out is {out}, the file that contains the data; expected another file")
+    check_page(review, "review")
     fitted, rows, gaps = TableModel.load(model), 0, Gaps(Counter(), Counter())
     threshold = None if max_error is None else fitted.reject_threshold(max_error)
+    reviewed = None if review is None else Review(fitted, max_error, threshold, keep or [])
     with output.progress("predicting") as bar, table_printer() if printed else table_writer(out) as append:
         for table in following(stream(data), bar):
-            append(joined(kept(table, keep or []), predictions(fitted, table, threshold)))
+            features = fitted.features(table)
+            found = predictions(fitted, features, threshold)
+            append(joined(kept(table, keep or []), found))
             rows, gaps = rows + table.rows, gaps + fitted.gaps(table)
+            if reviewed is not None:
+                reviewed.add(table, features, found)
+    if review is not None and reviewed is not None:
+        with written_already(None if printed else f"the predictions are in {out}"):
+            made_by = f"enkbayes predict {model} {data}, enkbayes {__version__}"
+            write_page(review, reviewed.page(data.name, gaps.sentences, made_by))
     for sentence in gaps.sentences:
         output.note(sentence)
     if printed:
@@ -69,6 +90,7 @@ def predict(
     decided = {} if threshold is None else {"threshold": threshold}
     facts = {"rows": rows, "classes": fitted.classes, "notes": gaps.sentences}
     facts |= {"seconds": time.perf_counter() - started, "file": str(out)} | decided
+    facts |= {} if review is None else {"review": str(review)}
     with written_already(f"the predictions are in {out}"):
         output.result(
             f"enkbayes predict {data}", facts, {name: text(value) for name, value in facts.items() if name != "notes"}
@@ -87,9 +109,9 @@ def joined(kept: Columns, found: Columns) -> Columns:
     return kept | found
 
 
-def predictions(model: TableModel, table: Table, threshold: float | None = None) -> Columns:
-    """Return the output columns for some rows; with a threshold on the confidence, decisions as well."""
-    features, classes = model.features(table), model.classes
+def predictions(model: TableModel, features: Vector, threshold: float | None = None) -> Columns:
+    """Return the output columns for features (n, D); with a threshold on the confidence, decisions as well."""
+    classes = model.classes
     proba = model.classifier.predict_proba(features)
     uncertainty = model.classifier.predict_uncertainty(features)
     best = np.array(classes)[np.argmax(proba, axis=1)]
