@@ -5,7 +5,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --co
 SOURCES := pyproject.toml constraints.txt
 APT := $(if $(filter-out 0,$(shell id -u)),sudo -n) env DEBIAN_FRONTEND=noninteractive apt-get -qq
 
-.PHONY: demo test docs test-ecosystem test-browser fuzz fuzz-files faults test-oldest bench bench-speed bench-usefulness bench-defaults bench-acquisition dist clean
+.PHONY: demo test docs gallery test-ecosystem test-browser fuzz fuzz-files faults test-oldest bench bench-speed bench-usefulness bench-defaults bench-acquisition dist clean
 
 demo: .venv/.demo
 	$(BIN)/enkbayes demo --out demo
@@ -20,6 +20,11 @@ test: .venv/.test
 docs: .venv/.test  # builds the site into docs/_build/html; a warning is an error
 	$(BIN)/python docs/api/write_pages.py
 	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going -b html docs docs/_build/html
+
+gallery: .venv/.test .venv/.benchmarks .venv-ecosystem/.ready  # draws the three examples that need downloads or libraries
+	MPLBACKEND=agg $(BIN)/python examples/guide/imagenet_500_labels.py
+	MPLBACKEND=agg $(BIN)/python examples/guide/spam_embeddings.py
+	MPLBACKEND=agg .venv-ecosystem/bin/python examples/guide/hugging_face.py
 
 FUZZ_CASES ?= 20000
 fuzz: .venv/.test  # random hostile cases, about an hour; an interrupted campaign goes on where it was
@@ -85,7 +90,7 @@ fuzz-files: .venv/.test  # reads 20,000 damaged files; stores every batch, so an
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 nice -n 19 $(BIN)/python benchmarks/fuzz_files.py
 
 clean:
-	rm -rf .venv .venv-* demo dist docs/_build docs/api/generated build .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-* demo dist docs/_build docs/api/generated docs/gallery build .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv

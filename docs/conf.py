@@ -17,8 +17,9 @@ extensions = [
     "sphinx.ext.autosummary",
     "sphinx.ext.mathjax",
     "sphinx_copybutton",
+    "sphinx_gallery.gen_gallery",
 ]
-exclude_patterns = ["_build", "_templates"]
+exclude_patterns = ["_build", "_templates", "sg_execution_times.rst", "gallery/sg_execution_times.rst"]
 templates_path = ["_templates"]
 
 myst_enable_extensions = ["dollarmath", "colon_fence", "deflist"]
@@ -38,6 +39,20 @@ numpydoc_xref_param_type = False
 
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
+
+sphinx_gallery_conf = {
+    "examples_dirs": "../examples/guide",
+    "gallery_dirs": "gallery",
+    "filename_pattern": r"/plot_",  # the others need data or libraries of their own: make gallery draws them
+    "abort_on_example_error": True,
+    "within_subsection_order": "ExampleTitleSortKey",
+    "download_all_examples": False,
+    "remove_config_comments": True,
+    "show_memory": False,
+    "min_reported_time": 1e6,
+    "reset_modules": ("matplotlib",),
+    "plot_gallery": "True",
+}
 
 html_theme = "pydata_sphinx_theme"
 html_title = "enkbayes"
