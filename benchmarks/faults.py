@@ -48,7 +48,7 @@ SAMPLERS = ("equilibrium", "homotopy", "mean-field", "trotter")  # deterministic
 NOBODY = 65534
 WRITER = checkpoint.CheckpointWriter
 KILL, TERM, INTERRUPT = signal.SIGKILL, signal.SIGTERM, signal.SIGINT
-CODES = {KILL: (-9,), TERM: (0, 143), INTERRUPT: (0, 130)}
+CODES = {KILL: (-9,), TERM: (0, 143, -15), INTERRUPT: (0, 130)}  # -15 before the program handles signals
 
 
 @dataclass(frozen=True)
