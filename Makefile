@@ -5,7 +5,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --co
 SOURCES := pyproject.toml constraints.txt
 APT := $(if $(filter-out 0,$(shell id -u)),sudo -n) env DEBIAN_FRONTEND=noninteractive apt-get -qq
 
-.PHONY: demo test docs gallery test-ecosystem test-browser fuzz fuzz-files faults test-oldest bench bench-speed bench-usefulness bench-defaults bench-acquisition dist clean
+.PHONY: demo test docs gallery test-ecosystem test-browser fuzz fuzz-files faults test-oldest test-newest bench bench-speed bench-usefulness bench-defaults bench-acquisition dist clean
 
 demo: .venv/.demo
 	$(BIN)/enkbayes demo --out demo
@@ -62,14 +62,19 @@ bench-usefulness: .venv/.test  # stores trained networks and results, so an inte
 	$(BIN)/python benchmarks/useful_scores.py
 	$(BIN)/python benchmarks/usefulness.py
 
-test-oldest:  # tests the oldest supported versions, in an environment of their own
+VERSIONS := tests/core tests/engine tests/solvers tests/samplers tests/inference tests/storage tests/estimators tests/cli
+WITHOUT_TORCH := numpy scipy scikit-learn threadpoolctl array-api-compat safetensors typer rich pyarrow \
+  pandas matplotlib jinja2 pytest hypothesis
+test-oldest:  # tests the oldest supported versions, in an environment of their own, without PyTorch
 	$(PYTHON) -m venv .venv-oldest
 	.venv-oldest/bin/python -m pip install --quiet --disable-pip-version-check --only-binary :all: --constraint oldest.txt \
-	  numpy scipy scikit-learn threadpoolctl array-api-compat safetensors typer rich pyarrow pandas matplotlib jinja2 \
-	  pytest hypothesis
-	PYTHONPATH=src OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 .venv-oldest/bin/python -m pytest --quiet \
-	  tests/cli/test_show_and_frames.py tests/cli/test_tables.py tests/storage/test_model_file.py \
-	  tests/inference/test_summary.py tests/samplers/test_run.py
+	  $(WITHOUT_TORCH)
+	PYTHONPATH=src OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 .venv-oldest/bin/python -m pytest --quiet $(VERSIONS)
+
+test-newest:  # tests the newest versions, in an environment of their own, without PyTorch
+	$(PYTHON) -m venv .venv-newest
+	.venv-newest/bin/python -m pip install --quiet --disable-pip-version-check --upgrade $(WITHOUT_TORCH)
+	PYTHONPATH=src OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 .venv-newest/bin/python -m pytest --quiet $(VERSIONS)
 
 bench-defaults: .venv/.test .venv/.benchmarks  # downloads 36 data sets; resumes, about an hour on one core
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/defaults.py --sets evaluation

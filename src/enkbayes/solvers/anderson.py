@@ -27,13 +27,18 @@ def extrapolated(
 ) -> Vector:
     """Return the residual f - sum gamma_i (dx_i / tau + df_i) that the step tau is taken with.
 
-    history holds the pairs (dx_i, df_i); ridge regularises the least squares, relative to their trace.
+    history holds the pairs (dx_i, df_i); ridge regularises the least squares, relative to their trace. A history whose
+    inner products overflow is of no use and leaves f as it is.
 
     >>> extrapolated(2.0, [(1.0, -1.0)], 1.0, lambda a, b: a * b, 0.0)   # f = 2 - x from x = 0: one step to x = 2
+    2.0
+    >>> extrapolated(2.0, [(1.0, np.inf)], 1.0, lambda a, b: a * b, 0.0)
     2.0
     """
     gram = np.asarray([[dot(a, b) for _, b in history] for _, a in history])
     right = np.asarray([dot(df, force) for _, df in history])
+    if not (np.all(np.isfinite(gram)) and np.all(np.isfinite(right))):  # LAPACK would write on standard output
+        return force
     gamma = np.linalg.lstsq(gram + ridge * np.trace(gram) * np.eye(len(gram)), right, rcond=None)[0]
     for weight, (dx, df) in zip(gamma, history, strict=True):
         force = force - (dx * (1 / tau) + df) * float(weight)
