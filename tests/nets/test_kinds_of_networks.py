@@ -306,3 +306,98 @@ def test_the_score_needs_a_posterior_and_rows_that_differ():
         OODScore.fit(head, [(torch.full((24, 3), torch.nan), Y)], progress=False)
     of_compiled = OODScore.fit(head_of(compiled(mlp())), [(X, Y)], progress=False)
     assert torch.equal(of_compiled(X), OODScore.fit(head, [(X, Y)], progress=False)(X))
+
+
+class Cells(nn.Module):
+    def __init__(self, kind):
+        super().__init__()
+        torch.manual_seed(0)
+        self.cells, self.fc = kind(3, 4, batch_first=True), nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.fc(self.cells(x)[0][:, -1])
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
+def test_recurrent_weights_get_a_posterior(kind):
+    x, y = torch.randn(30, 4, 3), torch.arange(30) % 3
+    network = BayesianNetwork.fit(Cells(kind), [(x, y)], rank=2, particles=8, progress=False)
+    weights = network.weights()["cells.weight_ih_l0"]
+    assert weights.std(dim=0).max() > 0
+    assert network(x).shape == (30, 3)
+    with pytest.raises(ValueError, match="recurrent weights cannot be varied at once"):
+        BayesianNetwork.fit(Cells(kind), [(x, y)], rank=2, vectorise=True, progress=False)
+
+
+class Heads(nn.Module):
+    def __init__(self, form):
+        super().__init__()
+        torch.manual_seed(0)
+        self.body, self.a, self.b, self.form = nn.Linear(3, 5), nn.Linear(5, 3), nn.Linear(5, 2), form
+
+    def forward(self, x):
+        h = torch.relu(self.body(x))
+        return self.form(self.a(h), self.b(h))
+
+
+@pytest.mark.parametrize(
+    "form", [lambda a, b: {"a": a, "b": b}, lambda a, b: (a, b), lambda a, b: SimpleNamespace(a=a, b=b)]
+)
+def test_the_name_of_one_of_several_heads_is_enough(form):
+    x, y = torch.randn(30, 3), torch.arange(30) % 3
+    model = Heads(form)
+    head = BayesianHead.fit(model, [(x, y)], layer="a", progress=False)
+    torch.testing.assert_close(head.features(x), torch.relu(model.body(x)).detach())
+    assert BayesianHead.fit(model, [(x, y % 2)], layer="b", progress=False)(x).shape == (30, 2)
+    with pytest.raises(ValueError, match="expected one tensor of logits"):
+        BayesianHead.fit(model, [(x, y)], progress=False)
+
+
+@pytest.mark.parametrize("calibrated", [False, True])
+@pytest.mark.parametrize("outputs", [1, 3])
+def test_features_that_are_all_zero_and_weights_that_are_not_trained(outputs, calibrated):
+    torch.manual_seed(0)
+    dead = nn.Sequential(nn.Linear(3, 5), nn.ReLU(), nn.Linear(5, outputs))
+    with torch.no_grad():
+        dead[0].weight.zero_()
+        dead[0].bias.fill_(-1.0)
+    fresh = nn.Sequential(nn.Linear(3, 50), nn.ReLU(), nn.Linear(50, outputs))
+    x, y = torch.randn(60, 3), torch.arange(60) % max(outputs, 2)
+    options = {"calibration": [(x, y)], "progress": False} if calibrated else {"progress": False}
+    for model in (dead, fresh):
+        for fitted in (
+            BayesianHead.fit(model, [(x, y)], **options),
+            BayesianNetwork.fit(model, [(x, y)], rank=3, particles=20, **options),
+        ):
+            assert torch.isfinite(fitted(x)).all()
+    if outputs == 1:
+        regression = BayesianHead.fit(dead, [(x, x[:, 0])], regression=True, progress=False)
+        assert torch.isfinite(regression.predict_uncertainty(x).total).all()
+
+
+def test_inputs_with_another_number_of_axes_are_refused():
+    x, y = torch.randn(60, 3), torch.arange(60) % 3
+    cube = torch.randn(60, 4, 3)
+    model = nn.Sequential(nn.Linear(3, 5), nn.ReLU(), nn.Linear(5, 3))
+    with pytest.raises(ValueError, match="expected inputs with as many axes as those of the training data"):
+        BayesianHead.fit(model, [(x, y)], calibration=[(cube, y)], progress=False)
+    head = BayesianHead.fit(model, [(x, y)], calibration=[(x, y)], progress=False)
+    score = OODScore.fit(head, [(x, y)], progress=False)
+    for function in (head, score, head.predict_uncertainty):
+        with pytest.raises(ValueError, match="expected inputs with as many axes as those of the training data"):
+            function(cube)
+    with pytest.raises(ValueError, match=r"returns shape \(60, 4, 3\)"):
+        BayesianNetwork.fit(model, [(x, y)], calibration=[(cube, y)], rank=2, progress=False)
+
+
+def test_a_network_inside_distributed_data_parallel():
+    x, y = torch.randn(30, 3), torch.arange(30) % 3
+    model = nn.Sequential(nn.Linear(3, 5), nn.ReLU(), nn.Linear(5, 3))
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    try:
+        inside = nn.parallel.DistributedDataParallel(model)
+        for kind, options in ((BayesianHead, {}), (BayesianNetwork, {"rank": 2, "particles": 8})):
+            plain, wrapped = (kind.fit(m, [(x, y)], progress=False, **options)(x) for m in (model, inside))
+            torch.testing.assert_close(wrapped, plain)
+    finally:
+        torch.distributed.destroy_process_group()

@@ -18,7 +18,7 @@ from enkbayes.core.likelihoods import Normal
 from enkbayes.core.posterior import Posterior, Uncertainty
 from enkbayes.core.problem import Problem
 from enkbayes.inference.evidence import Evidence, log_evidence
-from enkbayes.inference.linear_regression import regression_scales
+from enkbayes.inference.linear_regression import WIDE, regression_scales
 from enkbayes.inference.priors import AUTO, is_auto, weight_prior
 from enkbayes.samplers import MeanField
 from enkbayes.samplers.run import run
@@ -26,7 +26,6 @@ from enkbayes.storage.fingerprint import fingerprint
 from enkbayes.storage.model_file import Artefact, write
 
 Array = np.ndarray[Any, Any]
-WIDE = 100.0  # prior variance of the intercept around the mean target, in variances of the targets
 
 
 class EnsembleRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]

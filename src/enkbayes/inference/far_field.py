@@ -37,7 +37,7 @@ from typing import Any
 
 import numpy as np
 
-from enkbayes.core.likelihoods import Likelihood
+from enkbayes.core.likelihoods import Likelihood, Normal
 from enkbayes.core.logit_noise import cyclic_points
 from enkbayes.engine.arrays import Array, like, namespace, row_slices, to_numpy
 
@@ -179,11 +179,11 @@ def choose(
     Parameters
     ----------
     likelihood : Likelihood
-        `Bernoulli`, `Categorical`, or another with two classes and one logit.
+        `Bernoulli`, `Categorical`, or another with two classes and one logit; or `Normal`, for real targets.
     mean, root : arrays (n,) and (n, r), or (n, K) and (n, K, r)
         Mean and root of the covariance of the logits of held-out rows, predicted without them.
     labels : array (n,)
-        Class numbers.
+        Class numbers, or real targets.
     score : array (n,)
         The scores of these rows.
     weights : array (n,), optional
@@ -218,8 +218,17 @@ def choose(
         message = f"{size} held-out rows are too few to choose far-field variance; expected at least {fewest}"
         return FarFieldChoice(0.0, 0.0, 1.0, 0.0, 0.0, size, message)
     share = np.full(size, 1 / size) if weights is None else np.asarray(weights) / np.sum(weights)
-    losses = _Losses(likelihood, mean, root, labels.astype(int), rise(score))
-    centred = mean if mean.ndim == 1 else mean - mean.mean(axis=1, keepdims=True)
+    losses: Callable[[float, float], Vector]
+    if isinstance(likelihood, Normal):  # in units of the noise; a temperature means nothing
+        losses, strengths, scales = (
+            _density_losses(likelihood.variance, mean, root, labels, rise(score)),
+            [likelihood.variance * s for s in strengths],
+            (1.0,),
+        )
+        centred = mean - share @ mean
+    else:
+        losses = _Losses(likelihood, mean, root, labels.astype(int), rise(score))
+        centred = mean if mean.ndim == 1 else mean - mean.mean(axis=1, keepdims=True)
     tried = [(0.0, 1.0, losses(0.0, 1.0))]
 
     def penalised(strength: float, scale: float) -> float:
@@ -275,6 +284,21 @@ def _rising(value: Callable[[float], float], candidates: Sequence[float]) -> flo
             break
         best, lowest = candidate, found
     return best
+
+
+def _density_losses(
+    variance: float, mean: Vector, root: Vector, targets: Vector, extent: Vector
+) -> Callable[[float, float], Vector]:
+    """Return the function of a strength, and of a scale without effect, that gives the log losses (n,) of real targets
+    with this variance around a Gaussian mean.
+    """
+    spread = variance + np.sum(root * root, axis=1)
+
+    def losses(strength: float, _: float) -> Vector:
+        total = spread + strength * extent
+        return np.asarray((np.log(2 * np.pi * total) + (targets - mean) ** 2 / total) / 2)
+
+    return losses
 
 
 class _Losses:

@@ -15,19 +15,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import scipy.sparse
 from scipy.optimize import minimize_scalar
 
+from enkbayes.core.gaussian import Gaussian
+from enkbayes.core.likelihoods import Normal
 from enkbayes.core.problem import Problem
 from enkbayes.engine.arrays import to_numpy
 from enkbayes.engine.rows import Chunk, Sums
 
 Numbers = np.ndarray[Any, Any]
 NOISE_FLOOR = 1e-6  # smallest noise variance, as a share of the variance of the targets
+WIDE = 100.0  # prior variance of an intercept around the mean target, in variances of the targets
 
 
 @dataclass(frozen=True)
@@ -108,6 +111,55 @@ def regression_scales(
     )
     s2 = best_noise(math.exp(log_rho)) if noise is None else noise
     return Scales(s2, math.exp(log_rho) * s2, mean, variance, at_bound)
+
+
+def regression_problem(
+    X: Numbers,
+    y: Any,
+    *,
+    intercept: bool = True,
+    noise: float | None = None,
+    precision: float | None = None,
+    intercept_precision: float | None = None,
+    centre: Numbers | None = None,
+) -> Problem:
+    """Return the problem of a linear regression, with the noise and the prior that are not given chosen by evidence.
+
+    Parameters
+    ----------
+    X, y : arrays (N, D) and (N,)
+        Features and real targets.
+    intercept : bool
+        Whether there is a constant term, the last parameter.
+    noise : float, optional
+        Variance of a target around its prediction.
+    precision, intercept_precision : float, optional
+        Inverse prior variance of the weights and of the constant term. The latter's prior is wide by default.
+    centre : array (P,), optional
+        Mean of the prior. Default: 0, and the mean target for a constant term whose precision is not given.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.standard_normal((200, 2))
+    >>> y = X @ [1.0, 2.0] + 0.1 * rng.standard_normal(200)
+    >>> problem = regression_problem(X, y, centre=np.asarray([1.0, 2.0, 0.0]))
+    >>> problem.prior.mean.round(1).tolist(), bool(0.008 < problem.likelihood.variance < 0.012)
+    ([1.0, 2.0, 0.0], True)
+    """
+    rows = Problem.create(X, y, likelihood=Normal(), intercept=1.0 if intercept else None)
+    D = rows.linear_logits("a linear regression").features
+    mean = np.zeros(D + intercept) if centre is None else np.asarray(centre, dtype=np.float64)
+    rest = rows.targets - rows.features @ mean[:D] - (mean[D] if intercept else 0.0)
+    scales = regression_scales(
+        rows.with_arrays(targets=rest), noise=noise, prior=None if precision is None else 1 / precision
+    )
+    prior = Gaussian(mean[:D], scales.prior)
+    if intercept:
+        constant = mean[D:] + (scales.target_mean if intercept_precision is None and centre is None else 0.0)
+        width = WIDE * (scales.target_variance + scales.target_mean**2)
+        prior = prior.stack(Gaussian(constant, width if intercept_precision is None else 1 / intercept_precision))
+    return replace(rows.with_prior(prior), likelihood=Normal(scales.noise))
 
 
 def _lowest(cost: Callable[[float], float], low: float, high: float, points: int = 80) -> tuple[float, bool]:

@@ -10,8 +10,9 @@ except ImportError:
     raise ImportError("enkbayes.nets needs PyTorch, which is not installed; run: pip install enkbayes[torch]") from None
 
 from enkbayes.nets.head import BayesianHead
+from enkbayes.nets.multi_label import MultiLabel
 from enkbayes.nets.network import BayesianNetwork
 from enkbayes.nets.ood_score import OODScore
 from enkbayes.nets.probes import Probes
 
-__all__ = ["BayesianHead", "BayesianNetwork", "OODScore", "Probes"]
+__all__ = ["BayesianHead", "BayesianNetwork", "MultiLabel", "OODScore", "Probes"]

@@ -17,6 +17,7 @@ from enkbayes.core.likelihoods import Likelihood
 from enkbayes.core.posterior import Posterior
 from enkbayes.engine.arrays import to_numpy
 from enkbayes.inference.far_field import Extent, FarFieldChoice, choose, with_constant
+from enkbayes.nets.devices import in_double
 from enkbayes.nets.layers import Tap
 from enkbayes.nets.loaders import Arguments
 from enkbayes.nets.positions import Padding
@@ -60,7 +61,7 @@ class FarField(nn.Module):  # type: ignore[misc]
         found = cls.none(reference)
         if choice.reach == 0:
             return found
-        found.layers, found.places = torch.as_tensor(places, device=reference.device), places
+        found.layers, found.places = torch.as_tensor(places).to(reference.device), places
         found.scale = extent.scale.to(found.strength)
         found.strength, found.reach = (torch.as_tensor(x).to(found.reach) for x in (choice.strength, choice.reach))
         for i, factor in enumerate(extent.factors):
@@ -81,7 +82,12 @@ class FarField(nn.Module):  # type: ignore[misc]
 
     def noise(self, outputs: dict[int, torch.Tensor]) -> torch.Tensor:
         """Return the variance (n,) for recorded outputs."""
-        return self.variance(self.extent.leverage([outputs[place] for place in self.places]))
+        return self.variance(self.leverage(outputs))
+
+    def leverage(self, outputs: dict[int, torch.Tensor]) -> torch.Tensor:
+        """Return the mean log leverage (n,) for recorded outputs."""
+        extent = self.extent
+        return extent.leverage(fitting(outputs, self.places, extent))
 
     def variance(self, leverage: torch.Tensor) -> torch.Tensor:
         """Return the variance (n,) for mean log leverages (n,)."""
@@ -116,8 +122,11 @@ class Moments:
         with recorded_outputs(self.body, range(len(layers_of(self.body)))) as outputs:
             yield
         for place, h in outputs.items():
-            whole = with_constant(h.double())
-            self.sums[place] = self.sums.get(place, 0.0) + whole.T @ whole
+            whole = with_constant(in_double(h))
+            before = self.sums.get(place)
+            if before is not None:
+                check_width(h, before)
+            self.sums[place] = whole.T @ whole + (0.0 if before is None else before)
             self.count += len(h) if place == next(iter(outputs)) else 0
 
     @property
@@ -142,7 +151,7 @@ class Leverages:
         """Collect the rows on which the body runs."""
         with recorded_outputs(self.body, self.places) as outputs:
             yield
-        self.found.append(self.extent.leverage([outputs[place].double() for place in self.places]))
+        self.found.append(self.extent.leverage([in_double(h) for h in fitting(outputs, self.places, self.extent)]))
 
     def choose(
         self, likelihood: Likelihood, logits: tuple[Any, Any], labels: Any, rows: Any, reference: torch.Tensor
@@ -199,6 +208,28 @@ def layers_of(body: nn.Module) -> list[nn.Module]:
     whose outputs are the features, if it has none.
     """
     return [module for module in body.modules() if isinstance(module, LAYERS)] or [body]
+
+
+def fitting(outputs: dict[int, torch.Tensor], places: Iterable[int], extent: Extent) -> list[torch.Tensor]:
+    """Return the outputs of some layers, or raise a ValueError if they do not fit the factors of the extent."""
+    found = []
+    for place, factor in zip(places, extent.factors, strict=True):
+        if place not in outputs:
+            raise ValueError(
+                "the network calls other layers for these inputs than for the training data; expected the same"
+            )
+        check_width(outputs[place], factor)
+        found.append(outputs[place])
+    return found
+
+
+def check_width(h: torch.Tensor, factor: torch.Tensor) -> None:
+    """Raise a ValueError unless outputs (n, d) fit a matrix (d + 1, d + 1) of the training data."""
+    if h.shape[1] + 1 != factor.shape[0]:
+        raise ValueError(
+            f"a layer of the network gives {h.shape[1]} numbers for a row of these inputs, {factor.shape[0] - 1} for a "
+            "row of the training data; expected inputs with as many axes as those of the training data"
+        )
 
 
 @contextmanager

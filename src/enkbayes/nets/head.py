@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from contextlib import nullcontext
-from dataclasses import replace
-from itertools import chain
 from typing import Any, Self
 
 import numpy as np
@@ -14,32 +11,21 @@ from torch import nn
 
 from enkbayes.core.arguments import check_positive
 from enkbayes.core.gaussian import Gaussian
-from enkbayes.core.likelihoods import Bernoulli, Categorical
+from enkbayes.core.likelihoods import Bernoulli, Categorical, Likelihood, Normal
 from enkbayes.core.linear_logits import LinearLogits
-from enkbayes.core.logit_noise import noisy_members, noisy_predictive, takes_noise
+from enkbayes.core.logit_noise import noisy_members, noisy_predictive
 from enkbayes.core.posterior import MEMBERS, Posterior
-from enkbayes.core.problem import Problem
-from enkbayes.inference import Calibration, calibrate, uncalibrated
-from enkbayes.inference.far_field import FarFieldChoice, informative_rows
-from enkbayes.inference.leave_one_out import leave_one_out_logits
-from enkbayes.nets.far_field import FarField, Leverages, Moments
-from enkbayes.nets.layers import (
-    Layer,
-    encoder,
-    linear_layer,
-    linear_names,
-    split_last_layer,
-    without_layer,
-)
-from enkbayes.nets.loaders import Labels, Place, Reader, device_of, shown
-from enkbayes.nets.models import Logits, finite, frozen_copy, plain
-from enkbayes.nets.models import run as run_model
+from enkbayes.inference import Calibration
+from enkbayes.inference.far_field import FarFieldChoice
+from enkbayes.nets.far_field import FarField
+from enkbayes.nets.last_layer import Fitted, LastLayer, Source, body_of, fit_classes, fit_regression
+from enkbayes.nets.layers import Layer, linear_layer, linear_names, without_layer
+from enkbayes.nets.loaders import Place
+from enkbayes.nets.models import finite
 from enkbayes.nets.posterior_module import PosteriorModule, blank
 from enkbayes.nets.views import Augment
-from enkbayes.samplers import FROM_PRIOR, Sampler
-from enkbayes.samplers.run import run
+from enkbayes.samplers import Sampler
 from enkbayes.samplers.start import as_sampler, count, whole_seed
-from enkbayes.solvers.map_estimate import map_estimate
 
 
 class BayesianHead(PosteriorModule):
@@ -95,6 +81,8 @@ class BayesianHead(PosteriorModule):
         far_field: bool = True,
         views: Augment | None = None,
         most_views: int = 16,
+        regression: bool = False,
+        noise_variance: float | None = None,
     ) -> Self:
         """Read the training data once and return the network with a posterior for its last layer.
 
@@ -122,7 +110,8 @@ class BayesianHead(PosteriorModule):
             Data of the same kind that the network was not trained on, a few hundred rows or more. They determine the
             prior, and the result is their posterior.
         layer : str, optional
-            Name of the last Linear. Default: the one whose output is the model's output.
+            Name of the last Linear. Default: the one whose output is the model's output. For a model with several
+            outputs, in a dict, a tuple or an object, this name is enough.
         features : module or method, optional
             x -> (n, D), the inputs of the last layer, for models that do more after it. With `layer`, the head has that
             layer's shape and starts from its weights. Without it, the classes are those of the labels and there is an
@@ -158,54 +147,48 @@ class BayesianHead(PosteriorModule):
             much; `views_choice` tells what was chosen. Not for `torch.export`.
         most_views : int
             The largest number of views to try.
+        regression : bool
+            For a network with one output, trained on real targets. The posterior is then a Gaussian, which is found
+            exactly. Noise and width of the prior are chosen by evidence: of the residuals of the network on the
+            calibration data, around the trained weights; without these, of the training data, around 0.
+            `prior_precision` fixes the width. `head(x)` returns expected targets (n, 1), and `predict_uncertainty`
+            their variances.
+        noise_variance : float, optional
+            Of a regression: the variance of a target around its prediction. Default: chosen by evidence.
         """
         precisions = (prior_precision, intercept_precision)
-        own_prior = prior is not None or precisions != (None, None)
-        if calibration is not None and own_prior:
+        given = {"prior_precision": prior_precision, "intercept_precision": intercept_precision}
+        for name, value in (given | {"noise_variance": noise_variance}).items():
+            if value is not None:
+                check_positive(name, value)
+        if calibration is not None and not regression and (prior is not None or precisions != (None, None)):
             raise ValueError("calibration data choose the prior; pass either calibration= or a prior, not both")
         if views is not None and calibration is None:
             raise ValueError("calibration data choose the number of views; expected calibration= beside views=")
-        body = _body(model, output) if features is None else encoder(features)
-        model = plain(model)
-        reader = Reader(inputs, labels, device_of(model), body if features is None else features)
-        trained = Layer.of(linear_layer(model, layer)) if features is not None and layer is not None else None
-        rows: Pairs = map(reader, shown(loader, "Features", enabled=progress))
-        with torch.no_grad():
-            if features is None:
-                body, trained, rows = _without_last_layer(body, rows, layer)
-            moments = Moments(body) if far_field and calibration is not None else None
-            train = _gather((_checked(_features(body, x, trained, moments), trained), y) for x, y in rows)
+        if regression and (prior is not None or sampler is not None or views is not None):
+            raise ValueError("prior=, sampler= and views= are for classes; a regression takes prior_precision=")
         sampler = None if sampler is None else as_sampler(sampler)
-        seed = whole_seed(seed)
-        settings: dict[str, Any] = {"particles": count(particles), "seed": seed, "progress": progress}
-        if calibration is not None:
-            pairs = map(reader, shown(calibration, "Calibration", enabled=progress))
-            with torch.no_grad():
-                leverage = None if moments is None or not moments.places else Leverages(moments)
-                held_out = _gather((_features(body, x, trained, leverage), y) for x, y in pairs)
-            posterior, report, chosen = _calibrated(train, held_out, trained, sampler, settings)
-            found = choice = None
-            if leverage is not None and takes_noise(posterior.likelihood):
-                some = informative_rows(chosen.size, chosen.likelihood.outputs)
-                logits = leave_one_out_logits(chosen, posterior.ensemble, some)
-                found, choice = leverage.choose(posterior.likelihood, logits, chosen.targets, some, train[0])
-                posterior = posterior.tempered(choice.scale)
-                report = replace(report, scale=report.scale * choice.scale)
-            single = replace(posterior, ensemble=posterior.ensemble.to(train[0]))
-            head = cls(body, single, report, found, choice)
-            if views is not None:
-                batches = map(reader, shown(calibration, "Views", enabled=progress))
-                head.choose_views(views, batches, most_views, seed)
-            return head
-        problem, guess, theta = _problem(*train, trained, precisions, prior), None, None
-        if trained is not None and not own_prior:
-            problem, guess = uncalibrated(problem, trained.theta)
-        elif trained is not None and not isinstance(sampler, FROM_PRIOR):
-            theta = _around(trained.theta, problem, particles, seed)
-        return cls(body, run(problem, sampler, theta=theta, **settings), guess)
+        settings = {"particles": count(particles), "seed": whole_seed(seed), "progress": progress}
+        source = Source(loader, calibration, inputs, labels, progress)
+        data = LastLayer.read(model, source, layer=layer, features=features, output=output, far_field=far_field)
+        if regression:
+            found = fit_regression(data, precisions=precisions, noise_variance=noise_variance, settings=settings)
+        else:
+            found = fit_classes(data, precisions=precisions, prior=prior, sampler=sampler, settings=settings)
+        head = cls.of(data, found)
+        if views is not None:
+            head.choose_views(views, source.held_out(data.reader, "Views"), most_views, seed)
+        return head
 
     @classmethod
-    def empty(cls, model: nn.Module, layer: str | None = None, output: Any = None) -> Self:
+    def of(cls, data: LastLayer, found: Fitted) -> Self:
+        """Return the head of a fitted last layer."""
+        head = cls(data.body, found.posterior, found.calibration, found.far_field, found.far_field_choice)
+        head.remember(data.example)
+        return head
+
+    @classmethod
+    def empty(cls, model: nn.Module, layer: str | None = None, output: Any = None, *, regression: bool = False) -> Self:
         """Return a head of the right shape whose weights are all zero, for `load_state_dict`.
 
         Parameters
@@ -216,6 +199,8 @@ class BayesianHead(PosteriorModule):
             Name of the last Linear. Default: the last one in the order of `model.named_modules()`.
         output : int, str or function, optional
             As given to `fit`.
+        regression : bool
+            As given to `fit`.
 
         Examples
         --------
@@ -223,25 +208,27 @@ class BayesianHead(PosteriorModule):
         >>> BayesianHead.empty(model)(torch.zeros(1, 2)).shape
         torch.Size([1, 3])
         """
-        body = _body(model, output)
+        body = body_of(model, output)
         names = linear_names(body)
         if layer is None and not names:
             raise ValueError("the model has no Linear layer; expected one at its end")
         name = names[-1] if layer is None else layer
         trained = Layer.of(linear_layer(body, name))
         outputs = None if trained.outputs <= 2 else trained.outputs
-        likelihood = Bernoulli() if outputs is None else Categorical(outputs)
+        likelihood: Likelihood = Bernoulli() if outputs is None else Categorical(outputs)
         linear = LinearLogits(trained.features, outputs, trained.bias is not None)
-        body = without_layer(body, name)
-        return cls(body, blank(likelihood, linear, np.arange(trained.classes), trained.weight.new_zeros(linear.dim)))
+        body, classes = without_layer(body, name), None if regression else np.arange(trained.classes)
+        likelihood = Normal() if regression else likelihood
+        return cls(body, blank(likelihood, linear, classes, trained.weight.new_zeros(linear.dim)))
 
     def features(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         """Return the inputs (n, D) of the last layer."""
         found = self.body(*args, **kwargs).reshape(-1, self.map.features).to(self._ensemble().mean.dtype)
         return finite(found)
 
-    def _predict(self, *args: Any, **kwargs: Any) -> torch.Tensor:
-        ensemble, (features, noise) = self._ensemble(), self._with_noise(*args, **kwargs)
+    def proba_given(self, features: torch.Tensor, noise: torch.Tensor | None) -> torch.Tensor:
+        """Return the probabilities (n, K) for inputs (n, D) of the last layer, and the variance (n,) of the noise."""
+        ensemble = self._ensemble()
         if not self.averages_gaussian:
             logits = self.map.particle_logits(features, ensemble.theta)
             if noise is not None:
@@ -253,100 +240,3 @@ class BayesianHead(PosteriorModule):
         return noisy_predictive(self.likelihood, mean_logits, V, noise.to(V.dtype))
 
     _posterior_inputs = features
-
-
-Pairs = Iterable[tuple[Any, Labels]]
-Data = tuple[torch.Tensor, Labels]
-"""Features (N, D) and labels (N,)."""
-
-
-def _body(model: nn.Module, output: Any) -> nn.Module:
-    """Return a frozen copy of the model that returns its logits alone."""
-    body = frozen_copy(model)
-    body.register_forward_hook(Logits(output).hook)
-    return body
-
-
-def _without_last_layer(model: nn.Module, pairs: Pairs, name: str | None) -> tuple[nn.Module, Layer, Pairs]:
-    """Return the model without its last layer, which is found on the first batch, that layer, and all batches."""
-    pairs = iter(pairs)
-    first = next(pairs, None)
-    if first is None:
-        raise ValueError("the loader yields no batches; expected at least one")
-    body, layer = split_last_layer(model, first[0], name)
-    return body, layer, chain([first], pairs)
-
-
-def _features(body: nn.Module, x: Any, layer: Layer | None, watch: Moments | Leverages | None) -> Any:
-    """Return the inputs (n, D) of the last layer, while the outputs of the other layers are watched."""
-    with nullcontext() if watch is None else watch.watching():
-        found = run_model(body, x)
-    return found.reshape(-1, layer.features) if layer is not None and isinstance(found, torch.Tensor) else found
-
-
-def _gather(pairs: Pairs) -> Data:
-    """Return all features (N, D), in single precision at least, and all labels (N,)."""
-    collected = [(found.to(torch.promote_types(found.dtype, torch.float32)), y) for found, y in pairs]
-    if not collected:
-        raise ValueError("the loader yields no batches; expected at least one")
-    return torch.cat([found for found, _ in collected]), np.concatenate([y for _, y in collected])
-
-
-def _checked(found: Any, layer: Layer | None) -> torch.Tensor:
-    """Return the result (n, D) of a user's `features`, or raise an error if it has another shape."""
-    width = None if layer is None else layer.features
-    if not isinstance(found, torch.Tensor):
-        raise ValueError(f"features= returned a {type(found).__name__}; expected a tensor (n, D)")
-    if found.ndim != 2 or width not in (None, found.shape[1]):
-        expected = f"(n, {width or 'D'}), one row for each label"
-        raise ValueError(f"features= returned shape {tuple(found.shape)}; expected {expected}")
-    return found
-
-
-def _calibrated(
-    train: Data, held_out: Data, layer: Layer | None, sampler: Sampler | None, settings: dict[str, Any]
-) -> tuple[Posterior, Calibration, Problem]:
-    """Return the posterior that held-out data determine, the report, and its problem; computed in double precision on
-    the CPU.
-    """
-    classes = np.unique(np.concatenate([train[1], held_out[1]])) if layer is None else np.arange(layer.classes)
-    intercept = 1.0 if layer is None or layer.bias is not None else None
-    problem, held = (Problem.create(x, y, intercept=intercept, classes=classes) for x, y in (train, held_out))
-    theta = map_estimate(problem).theta if layer is None else layer.theta
-    chosen, report = calibrate(held, theta, problem, seed=settings["seed"])
-    posterior = run(chosen, sampler, **settings)
-    return posterior, report, chosen
-
-
-def _problem(
-    features: torch.Tensor,
-    labels: Labels,
-    layer: Layer | None,
-    stated: tuple[float | None, float | None],
-    prior: Gaussian | None,
-) -> Problem:
-    """Return the problem of the last layer; two logits count as their difference, with twice the variance."""
-    for name, value in zip(("prior_precision", "intercept_precision"), stated, strict=True):
-        if value is not None:
-            check_positive(name, value)
-    weights = 1.0 if stated[0] is None else stated[0]
-    precisions = (weights, weights if stated[1] is None else stated[1])
-    double = 2.0 if layer is not None and layer.outputs == 2 else 1.0
-    variance, bias_variance = (double / p for p in precisions)
-    return Problem.create(
-        features,
-        labels,
-        variance if prior is None else prior,
-        intercept=bias_variance if layer is None or layer.bias is not None else None,
-        classes=None if layer is None else np.arange(layer.classes),
-    )
-
-
-def _around(theta: torch.Tensor, problem: Problem, particles: int, seed: int) -> torch.Tensor | None:
-    """Return an ensemble (J, P) with the mean theta and the spread of the prior. Return None for J <= P: the ensemble
-    would span too few directions, and the sampler finds a better start.
-    """
-    if count(particles) <= problem.dim:
-        return None
-    prior = problem.prior
-    return prior.whitened(particles, np.random.default_rng(seed)) + (theta.to(prior.mean.dtype) - prior.mean)

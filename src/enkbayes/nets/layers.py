@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,6 +67,10 @@ class Layer:
         """The number of classes: K, or 2 for one logit."""
         return max(self.outputs, 2)
 
+    def row(self, k: int) -> Layer:
+        """Return the layer that gives logit k alone."""
+        return Layer(1, self.weight[k : k + 1], None if self.bias is None else self.bias[k : k + 1])
+
     @property
     def theta(self) -> torch.Tensor:
         """The trained parameters (P,), the bias at the end; two logits count as their difference.
@@ -89,6 +93,26 @@ def encoder(features: Any) -> nn.Module:
         f"features= is a {type(features).__name__}, whose network would not be part of the head; expected a module, or "
         "a method of one, such as model.encode"
     )
+
+
+def place_of(body: nn.Module, x: Any, name: str) -> Any:
+    """Return where the output of a layer is in what a network with several outputs returns: a key, a position or the
+    name of an attribute; None if it is not found.
+    """
+    seen: list[torch.Tensor] = []
+    handle = linear_layer(body, name).register_forward_hook(lambda _, __, output: seen.append(output))
+    try:
+        found = run(body, x)
+    finally:
+        handle.remove()
+    if isinstance(found, Mapping):
+        parts = list(found.items())
+    elif isinstance(found, tuple | list):
+        parts = list(enumerate(found))
+    else:
+        parts = [] if isinstance(found, torch.Tensor) or not hasattr(found, "__dict__") else list(vars(found).items())
+    tensors = [(place, part) for place, part in parts if isinstance(part, torch.Tensor)]
+    return next((place for place, part in tensors for logits in seen if _gives(logits, part)), None)
 
 
 def linear_layer(model: nn.Module, name: str) -> nn.Linear:

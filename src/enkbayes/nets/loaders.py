@@ -31,13 +31,15 @@ class Reader:
     """Splits a batch into inputs, on the given device, and labels (n,), a numpy array.
 
     With `model`, all entries of a dict but the labels are inputs: the keywords that the model takes, or its only
-    argument if there is one entry. Without it, the first of the common keys is.
+    argument if there is one entry. Without it, the first of the common keys is. With `several`, there are K labels in
+    a row, (n, K).
     """
 
     inputs: Place
     labels: Place
     device: torch.device
     model: Callable[..., Any] | None = None
+    several: bool = False
 
     def __call__(self, batch: Any) -> tuple[Any, Labels]:
         """Return inputs (a tensor, or a tuple or dict of tensors) and labels (n,) of one batch.
@@ -51,11 +53,14 @@ class Reader:
         if isinstance(labels, torch.Tensor) and labels.is_floating_point():
             labels = labels.to(torch.promote_types(labels.dtype, torch.float32))  # numpy has no bfloat16
         y = to_numpy(labels)
-        if y.ndim == 2 and y.shape[1] == 1:
+        if y.ndim == 2 and y.shape[1] == 1 and not self.several:
             y = y[:, 0]
-        if y.ndim != 1:
+        if y.ndim != 1 + self.several:
             raise ValueError(
-                f"labels of a batch have shape {y.shape}; expected (n,) or (n, 1) with a class in each row"
+                f"labels of a batch have shape {y.shape}; expected (n, K), 0 or 1 for each of K labels"
+                if self.several
+                else f"labels of a batch have shape {y.shape}; expected (n,) or (n, 1) with a class in each row; for "
+                "several labels in a row use MultiLabel"
             )
         return to_device(x, self.device), y
 

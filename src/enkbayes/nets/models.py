@@ -13,6 +13,7 @@ from torch.nn.parameter import is_lazy
 from torch.nn.utils import parametrize, prune, remove_spectral_norm, remove_weight_norm
 
 from enkbayes.engine.arrays import all_finite, is_traced
+from enkbayes.nets.devices import in_double
 from enkbayes.nets.loaders import call
 
 PARALLEL = (nn.DataParallel, nn.parallel.DistributedDataParallel)
@@ -210,7 +211,7 @@ or output=, which takes the logits from what it returns
     """
     if not isinstance(output, torch.Tensor) or not output.is_floating_point():
         return
-    rows = output.detach().double()
+    rows = in_double(output.detach())
     several = rows.ndim == 2 and rows.shape[1] > 1
     sums = bool((rows >= 0).all()) and bool(((rows.sum(dim=-1) - 1).abs() < 1e-3).all()) if several else False
     if sums or _made_by(output) in ("SigmoidBackward0", "SoftmaxBackward0"):

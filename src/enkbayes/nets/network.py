@@ -137,7 +137,7 @@ class BayesianNetwork(PosteriorModule):
             (`posterior.info.nonlinearity` measures it). Default: the value of `vectorise`.
         vectorise : bool, optional
             Evaluate the networks of several particles at once (`torch.func.vmap`) instead of one by one. Default: for
-            up to 20,000 weights.
+            up to 20,000 weights, none of them of a recurrent layer.
         replay : bool
             Run modules in front of the chosen layers once for each batch and keep their outputs (`nets.replay`). False
             saves that memory and runs the whole network for every particle.
@@ -177,7 +177,10 @@ class BayesianNetwork(PosteriorModule):
         network = Network(body, weights, Logits(output))
         reader = Reader(inputs, labels, device_of(model), model)
         centre = weights.flat(body)
-        at_once = len(centre) <= LARGE if vectorise is None else vectorise
+        recurrent = weights.recurrent(body)
+        if vectorise and recurrent:
+            raise ValueError("recurrent weights cannot be varied at once; pass vectorise=False, or other layers=")
+        at_once = len(centre) <= LARGE and not recurrent if vectorise is None else vectorise
         members = (100 if at_once else 2 * rank + 4) if particles is None else count(particles)
 
         def read(source: Iterable[Any], title: str) -> tuple[Rows, Network]:
@@ -185,7 +188,7 @@ class BayesianNetwork(PosteriorModule):
             _check_network(network, centre, data.batches)
             return data, replayed(network, centre, data.batches) if replay else network
 
-        with torch.no_grad(), differentiable():
+        with torch.no_grad(), differentiable(recurrent=recurrent):
             data, quick = read(loader, "Data")
             precision = (1.0 if prior_precision is None else prior_precision) / data.weight
             directions, eigenvalues = informed_directions(quick, centre, data.batches, precision, rank, seed)
@@ -213,14 +216,18 @@ class BayesianNetwork(PosteriorModule):
         if views is not None and calibration is not None:
             held_out = map(reader, shown(calibration, "Views", enabled=progress))
             fitted.choose_views(views, held_out, most_views, seed)
+        first_args, first_keywords = data.batches[0]
+        fitted.remember(first_args[0] if len(first_args) == 1 and not first_keywords else None)
         return fitted
 
     def weights(self) -> dict[str, torch.Tensor]:
         """Return the weights of every particle by name, J of each, as `torch.func.functional_call` takes them."""
         return self._weights.named(self._space().weights(self._ensemble().theta))
 
-    def _predict(self, *args: Any, **kwargs: Any) -> torch.Tensor:
-        inputs, noise = self._with_noise(*args, **kwargs)
+    def proba_given(self, inputs: Callable[[torch.Tensor], torch.Tensor], noise: torch.Tensor | None) -> torch.Tensor:
+        """Return the probabilities (n, K) for the logits as a function of particles, and the variance (n,) of the
+        noise.
+        """
         logits = inputs(self._ensemble().theta)
         if noise is not None:
             logits = noisy_members(logits, noise, MEMBERS, symmetric=True)
@@ -252,7 +259,7 @@ def _calibrated(
     start, along = space.directions.new_zeros(1, space.rank), torch.eye(space.rank).to(space.directions)
     trained = torch.cat([space.logits(start, inputs)[:, 0] for inputs in data.batches])
     slopes = torch.cat([space.jacobian(start, along, inputs, len(y))[:, 0] for inputs, y in data.pairs])
-    linear = Linearised(trained.double().cpu(), slopes.double().cpu(), np.concatenate(data.labels))
+    linear = Linearised(trained.cpu().double(), slopes.cpu().double(), np.concatenate(data.labels))
     report = choose(linear, max(particles, 2 * space.rank + 4), seed)
     width = linear.variance(report.chosen.spread) ** 0.5
     posterior = linear.fit(report.scale, width**2, particles, seed)

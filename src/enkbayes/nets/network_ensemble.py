@@ -56,7 +56,7 @@ def _proba(networks: tuple[nn.Module, ...], X: Array) -> np.ndarray[Any, Any]:
         for network in networks:
             parameter = next(network.parameters())
             x = torch.as_tensor(to_numpy(X)).to(device_of(network), parameter.dtype)
-            logits = logits_of(network(x)).double()
+            logits = logits_of(network(x)).cpu().double()
             if logits.ndim == 1:
                 logits = torch.stack([torch.zeros_like(logits), logits], dim=-1)
             proba.append(np.asarray(torch.softmax(logits, dim=-1).cpu()))

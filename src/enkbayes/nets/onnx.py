@@ -25,7 +25,7 @@ class _OneInput(nn.Module):  # type: ignore[misc]
         return found
 
 
-def to_onnx(module: nn.Module, x: torch.Tensor, path: str | Path) -> None:
+def to_onnx(module: nn.Module, x: torch.Tensor | None, path: str | Path) -> None:
     """Write a module that maps x (n, ...) to probabilities (n, K) as an ONNX file for any n.
 
     Parameters

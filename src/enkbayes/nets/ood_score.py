@@ -34,6 +34,7 @@ from torch import nn
 from enkbayes.core.arguments import check_count, check_tolerance
 from enkbayes.engine.arrays import entropy
 from enkbayes.inference.class_distance import ClassDistance, ClassScore, with_entropy
+from enkbayes.nets.devices import in_double, widest
 from enkbayes.nets.layers import Tap
 from enkbayes.nets.loaders import Labels, Place, Reader, call, device_of, shown
 from enkbayes.nets.models import run
@@ -124,6 +125,8 @@ class OODScore(nn.Module):  # type: ignore[misc]
             raise ValueError(
                 f"the posterior is a {type(posterior).__name__}; expected a fitted BayesianHead or BayesianNetwork"
             )
+        if posterior.likelihood.n_classes is None:
+            raise ValueError("the posterior is a regression; expected classes, whose entropy is part of the score")
         check_count("references", references)
         check_count("rows", rows)
         check_tolerance("ridge", ridge)
@@ -135,7 +138,8 @@ class OODScore(nn.Module):  # type: ignore[misc]
         with torch.no_grad():
             for x, y in map(reader, shown(loader, "Layers", enabled=progress)):
                 found = run(lambda *a, **k: _layer_inputs(posterior.body, names, a, k), x, "the network")
-                sums = {name: sums.get(name, 0.0) + a.T @ a for name, a in found.items()}
+                check_widths(found, sums)
+                sums = {name: sums.get(name, 0.0) + in_double(a).T @ in_double(a) for name, a in found.items()}
                 count += len(y)
                 sample.add(found, y)
                 if calibration is None:
@@ -149,7 +153,9 @@ class OODScore(nn.Module):  # type: ignore[misc]
                 raise ValueError(
                     "the inputs of some layer contain NaN or infinite values; impute or drop those rows first"
                 )
-            score = cls(posterior, tuple(sums), [_factor(total / count, ridge) for total in sums.values()])
+            device = reader.device
+            factors = [_factor(total / count, ridge).to(device, widest(device)) for total in sums.values()]
+            score = cls(posterior, tuple(sums), factors)
             layers, numbers = sample.rows()
             distances = ClassScore.fit([_narrowed(layers[name]).numpy() for name in score.layers], numbers)
             score._set_distances(distances)
@@ -165,8 +171,7 @@ class OODScore(nn.Module):  # type: ignore[misc]
         transformed so that their second moments over the training rows are I.
         """
         with torch.no_grad():
-            found = _layer_inputs(self.posterior.body, self.layers, args, kwargs)
-            factors = [getattr(self, f"factor_{i}") for i in range(len(self.layers))]
+            found, factors = self._layer_inputs(args, kwargs), self._factors()
             return [found[name].to(f.dtype) @ f for name, f in zip(self.layers, factors, strict=True)]
 
     def leverage(self, *args: Any, **kwargs: Any) -> torch.Tensor:
@@ -177,21 +182,22 @@ class OODScore(nn.Module):  # type: ignore[misc]
         """Return the mean log leverage and the entropy of inputs, (n,) each."""
         with torch.no_grad():
             proba = self.posterior(*args, **kwargs)
-        return self.leverage(*args, **kwargs).log().mean(dim=1), entropy(proba.double())
+        return self.leverage(*args, **kwargs).log().mean(dim=1), entropy(proba.to(widest(proba.device)))
 
     def distances(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         """Return the distances (2, n, L) of inputs to the classes of the training rows at the L layers: of the inputs
         of the layers, and of the directions of these.
         """
         with torch.no_grad():
-            found = _layer_inputs(self.posterior.body, self.layers, args, kwargs)
+            found = self._layer_inputs(args, kwargs)
             return self._class_score().distances([_narrowed(found[name][:, :-1]) for name in self.layers])
 
     def forward(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         """Return the score (n,) of inputs."""
         if self.distance_scale.shape[1] > 0:
             with torch.no_grad():
-                unsure = entropy(self.posterior(*args, **kwargs).double()).to(self.known_entropy.dtype)
+                proba = self.posterior(*args, **kwargs)
+            unsure = entropy(proba.to(widest(proba.device))).to(self.known_entropy.dtype)
             distance = self._class_score().combined(self.distances(*args, **kwargs))
             return with_entropy(distance, normal_score(unsure, self.known_entropy))
         return self.score(*(part.to(self.known_entropy.dtype) for part in self.parts(*args, **kwargs)))
@@ -200,6 +206,14 @@ class OODScore(nn.Module):  # type: ignore[misc]
         """Return the score (n,) of version 1, of mean log leverages and entropies, (n,) each."""
         unsure = normal_score(entropy, self.known_entropy)
         return normal_score(leverage, self.known_leverage, tails=True) + self.entropy_weight * unsure
+
+    def _factors(self) -> list[torch.Tensor]:
+        return [getattr(self, f"factor_{i}") for i in range(len(self.layers))]
+
+    def _layer_inputs(self, args: Any, kwargs: dict[str, Any]) -> dict[str, torch.Tensor]:
+        found = _layer_inputs(self.posterior.body, self.layers, args, kwargs)
+        check_widths(found, dict(zip(self.layers, self._factors(), strict=True)))
+        return found
 
     def _class_score(self) -> ClassScore:
         """Return the score as its arrays, which are buffers."""
@@ -307,6 +321,17 @@ def _narrowed(a: torch.Tensor) -> torch.Tensor:
     return a[:, :: -(-a.shape[1] // WIDEST)]
 
 
+def check_widths(found: dict[str, torch.Tensor], known: dict[str, torch.Tensor]) -> None:
+    """Raise a ValueError unless the inputs (n, d) of layers fit matrices (d, d) of the training data."""
+    for name, matrix in known.items():
+        if name not in found or found[name].shape[1] != len(matrix):
+            got = "is not called" if name not in found else f"has {found[name].shape[1] - 1} inputs a row"
+            raise ValueError(
+                f"the layer {name!r} {got}, and {len(matrix) - 1} inputs a row for the training data; expected inputs "
+                "with as many axes as those of the training data"
+            )
+
+
 def _factor(second: torch.Tensor, ridge: float) -> torch.Tensor:
     """Return F with F F' = (A + ridge mean(eigenvalues of A) I)^{-1}, for A (d, d)."""
     eye = torch.eye(len(second), dtype=second.dtype, device=second.device)
@@ -348,7 +373,7 @@ def _recording(body: nn.Module, names: Iterable[str]) -> Iterator[dict[str, torc
 
 def _averaged(x: torch.Tensor, padding: Padding, *, channels_last: bool) -> torch.Tensor:
     """Return (n, d) of (n, d), (n, ..., d) or (n, d, ...), in double precision."""
-    x = x.double()
+    x = x.to(widest(x.device))
     if x.ndim <= 2:
         return x.reshape(len(x), -1)
     return padding.average(x if channels_last else x.flatten(2).mT)

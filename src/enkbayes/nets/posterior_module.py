@@ -46,7 +46,7 @@ class PosteriorModule(nn.Module):  # type: ignore[misc]
     view_settings: torch.Tensor
     views: Views | None
     views_choice: ViewsChoice | None
-    _predict: Callable[..., torch.Tensor]  # inputs of the network -> probabilities (n, K), without views
+    proba_given: Callable[..., torch.Tensor]  # argument of the posterior's predictions, noise -> probabilities (n, K)
     _posterior_inputs: Callable[..., Any]  # inputs of the network -> argument of the posterior's predictions
 
     def __init__(
@@ -65,9 +65,13 @@ class PosteriorModule(nn.Module):  # type: ignore[misc]
             self.register_buffer(name, values.clone(memory_format=torch.contiguous_format))
         for name, values in _complement_buffers(posterior.ensemble).items():
             self.register_buffer(name, values)
-        self.register_buffer("gaussian", torch.tensor(posterior.gaussian))
-        self.register_buffer("view_settings", torch.tensor([0.0, 1.0], dtype=torch.float64))  # their number, the power
+        device = self.mean.device
+        self.register_buffer("gaussian", torch.tensor(posterior.gaussian).to(device))
+        self.register_buffer("view_settings", torch.tensor([0.0, 1.0]).to(device))  # their number, the power
+        parameters = torch.as_tensor(posterior.likelihood.parameters, dtype=torch.float32).to(device)
+        self.register_buffer("likelihood_parameters", parameters)
         self.view_count, self.views, self.views_choice = 0, None, None
+        self.input_kind: tuple[tuple[int, ...], torch.dtype] | None = None
         self.complement_draw = int(self.complement_seed.sum())  # a plain number, for `torch.export`
         self._kept: tuple[list[tuple[torch.Tensor, int | None]], AffineEnsemble | None] = ([], None)
         self.averages_gaussian = posterior.gaussian  # a plain bool, for `torch.export`
@@ -98,9 +102,7 @@ class PosteriorModule(nn.Module):  # type: ignore[misc]
         """Return the probabilities (J, n, K) that the particles predict for a batch of inputs, averaged over views."""
 
         def samples(*args: Any, **kwargs: Any) -> torch.Tensor:
-            inputs, noise = self._with_noise(*args, **kwargs)
-            found: torch.Tensor = self.posterior.sample_proba(inputs, noise=noise)
-            return found
+            return self.samples_given(*self.inputs_and_noise(*args, **kwargs))
 
         with torch.no_grad():
             return self._averaged(samples, args, kwargs)
@@ -112,8 +114,7 @@ class PosteriorModule(nn.Module):  # type: ignore[misc]
         """
 
         def parts(*args: Any, **kwargs: Any) -> torch.Tensor:
-            inputs, noise = self._with_noise(*args, **kwargs)
-            found = self.posterior.predict_uncertainty(inputs, noise=noise)
+            found = self.uncertainty_given(*self.inputs_and_noise(*args, **kwargs))
             far = torch.zeros_like(found.total) if found.far_field is None else found.far_field
             return torch.stack([found.aleatoric, found.epistemic, far, found.confidence])
 
@@ -178,6 +179,8 @@ class PosteriorModule(nn.Module):  # type: ignore[misc]
         inputs, labels : str, int or function of a batch, optional
             Where inputs and labels are in a batch, as for `fit`.
         """
+        if self.likelihood.n_classes is None:
+            raise ValueError("this is a regression; expected a posterior over classes")
         reader = Reader(inputs, labels, device_of(self))
         found = []
         for x, y in map(reader, calibration):
@@ -191,9 +194,24 @@ class PosteriorModule(nn.Module):  # type: ignore[misc]
     def noise(self, *args: Any, **kwargs: Any) -> torch.Tensor | None:
         """Return the far-field variance (n,) of the logits for a batch of inputs; None if there is none."""
         with torch.no_grad():
-            return self._with_noise(*args, **kwargs)[1]
+            return self.inputs_and_noise(*args, **kwargs)[1]
 
-    def _with_noise(self, *args: Any, **kwargs: Any) -> tuple[Any, torch.Tensor | None]:
+    def samples_given(self, inputs: Any, noise: torch.Tensor | None) -> torch.Tensor:
+        """Return `sample_proba` for the argument of the posterior's predictions, and the variance of the noise."""
+        found: torch.Tensor = self.posterior.sample_proba(inputs, noise=noise)
+        return found
+
+    def uncertainty_given(self, inputs: Any, noise: torch.Tensor | None) -> Uncertainty:
+        """Return `predict_uncertainty` for the argument of the posterior's predictions, and the variance of the
+        noise.
+        """
+        return self.posterior.predict_uncertainty(inputs, noise=noise)
+
+    def _predict(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+        """Return the probabilities (n, K) for inputs of the network, without views."""
+        return self.proba_given(*self.inputs_and_noise(*args, **kwargs))
+
+    def inputs_and_noise(self, *args: Any, **kwargs: Any) -> tuple[Any, torch.Tensor | None]:
         """Return the argument of the posterior's predictions, and the variance (n,) of the noise or None."""
         if not self.far_field.active:
             return self._posterior_inputs(*args, **kwargs), None
@@ -205,13 +223,23 @@ class PosteriorModule(nn.Module):  # type: ignore[misc]
         """Return the argument of the posterior's predictions, and run the body on the way."""
         return self._posterior_inputs(*args, **kwargs)
 
-    def to_onnx(self, path: str | Path, x: torch.Tensor) -> None:
+    def to_onnx(self, path: str | Path, x: torch.Tensor | None = None) -> None:
         """Write the module as an ONNX file that maps inputs `x` (n, ...) to `proba` (n, K) for any n; only the shape
-        and the dtype of x matter. Needs onnx and onnxscript; onnxruntime runs the file.
+        and the dtype of x matter. Default: those of the training data. Needs onnx and onnxscript; onnxruntime runs the
+        file.
         """
         from enkbayes.nets.onnx import to_onnx
 
+        if x is None and self.input_kind is None:
+            raise ValueError("the shape of inputs is not known, as after load_state_dict; pass x, two rows of inputs")
+        if x is None and self.input_kind is not None:
+            shape, dtype = self.input_kind
+            x = torch.zeros((2, *shape), dtype=dtype, device=self.mean.device)
         to_onnx(self, x, path)
+
+    def remember(self, x: Any) -> None:
+        """Keep shape and dtype of a row of inputs, if these are one tensor."""
+        self.input_kind = (tuple(x.shape[1:]), x.dtype) if isinstance(x, torch.Tensor) else None
 
     def train(self, mode: bool = True) -> Self:
         """Set the flag of this module; the body stays in eval mode, because nothing in it is trained."""
@@ -259,7 +287,10 @@ class PosteriorModule(nn.Module):  # type: ignore[misc]
             stored = state_dict.setdefault(prefix + name, getattr(self, name).new_empty(0))  # older states have none
             setattr(self, name, getattr(self, name).new_empty(stored.shape))
         state_dict.setdefault(prefix + "view_settings", self.view_settings.new_tensor([0.0, 1.0]))
+        state_dict.setdefault(prefix + "likelihood_parameters", self.likelihood_parameters)
         super()._load_from_state_dict(state_dict, prefix, *args)
+        if len(self.likelihood_parameters):
+            self.likelihood = self.likelihood.with_parameters(to_numpy(self.likelihood_parameters).astype(np.float64))
         self.view_count = int(self.view_settings[0])
         self.averages_gaussian = bool(self.gaussian)
         self.complement_draw = int(self.complement_seed.sum())
@@ -270,7 +301,7 @@ def _complement_buffers(ensemble: AffineEnsemble) -> dict[str, torch.Tensor]:
     c, empty = ensemble.complement, ensemble.mean.new_empty(0)
     arrays = [empty] * 4 if c is None else [c.frame.left, c.frame.right, c.variance, c.tightening]
     arrays = [values.detach().clone(memory_format=torch.contiguous_format) for values in arrays]
-    arrays.append(torch.zeros(0, dtype=torch.int64) if c is None else torch.tensor([c.seed]))
+    arrays.append(torch.tensor([] if c is None else [c.seed], dtype=torch.int64).to(empty.device))
     return {f"complement_{name}": values for name, values in zip(COMPLEMENT, arrays, strict=True)}
 
 

@@ -95,7 +95,7 @@ class Probes:
     def sample_proba(self, *args: Any, **kwargs: Any) -> np.ndarray[Any, Any]:
         """Return the probabilities (L + 1, n, K) that the probes of the L layers and the posterior predict."""
         with torch.no_grad():
-            own = self.score.posterior(*args, **kwargs).double().cpu().numpy()
+            own = self.score.posterior(*args, **kwargs).cpu().double().numpy()
         features = self.score.whitened(*args, **kwargs)
         probes = [head.predict_proba(a.cpu().numpy()) for head, a in zip(self.heads, features, strict=True)]
         return np.stack([*(np.asarray(p) for p in probes), own])

@@ -53,6 +53,11 @@ class Weights:
             raise ValueError("no parameters to find a posterior for; expected layers=[...] with names, or 'all'")
         return cls(tuple(found), tuple(found.values()))
 
+    def recurrent(self, model: nn.Module) -> bool:
+        """Return whether some of the parameters belong to an LSTM, a GRU or another recurrent layer."""
+        layers = [name for name, module in model.named_modules() if isinstance(module, nn.RNNBase)]
+        return any(_belongs(name, layer) for name in self.names for layer in layers)
+
     def flat(self, model: nn.Module) -> torch.Tensor:
         """Return the model's parameters as a vector (P,)."""
         parameters = dict(model.named_parameters())
@@ -87,14 +92,19 @@ class Network:
 
 
 @contextmanager
-def differentiable() -> Iterator[None]:
-    """Make attention use kernels that support forward derivatives and batches of weights."""
+def differentiable(*, recurrent: bool = False) -> Iterator[None]:
+    """Make attention use kernels that support forward derivatives and batches of weights; with `recurrent`, make
+    recurrent layers use kernels that support forward derivatives.
+    """
     fast = torch.backends.mha.get_fastpath_enabled()
+    mkldnn = torch.backends.mkldnn.enabled
     torch.backends.mha.set_fastpath_enabled(False)
+    torch.backends.mkldnn.enabled = mkldnn and not recurrent
     try:
         with sdpa_kernel(SDPBackend.MATH):
             yield
     finally:
+        torch.backends.mkldnn.enabled = mkldnn
         torch.backends.mha.set_fastpath_enabled(fast)
 
 
