@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -18,8 +19,9 @@ from enkbayes.core.posterior import MEMBERS, Posterior
 from enkbayes.inference import Calibration
 from enkbayes.inference.far_field import FarFieldChoice
 from enkbayes.nets.far_field import FarField
+from enkbayes.nets.files import linear_in, place_in, read, readable, restore, write
 from enkbayes.nets.last_layer import Fitted, LastLayer, Source, body_of, fit_classes, fit_regression
-from enkbayes.nets.layers import Layer, linear_layer, linear_names, without_layer
+from enkbayes.nets.layers import Layer, Tap, encoder, linear_layer, linear_names, without_layer
 from enkbayes.nets.loaders import Place
 from enkbayes.nets.models import finite
 from enkbayes.nets.posterior_module import PosteriorModule, blank
@@ -83,6 +85,7 @@ class BayesianHead(PosteriorModule):
         most_views: int = 16,
         regression: bool = False,
         noise_variance: float | None = None,
+        class_names: Sequence[str] | None = None,
     ) -> Self:
         """Read the training data once and return the network with a posterior for its last layer.
 
@@ -155,6 +158,8 @@ class BayesianHead(PosteriorModule):
             their variances.
         noise_variance : float, optional
             Of a regression: the variance of a target around its prediction. Default: chosen by evidence.
+        class_names : sequence of str, optional
+            The names of the classes 0 ... K-1, for `classes`.
         """
         precisions = (prior_precision, intercept_precision)
         given = {"prior_precision": prior_precision, "intercept_precision": intercept_precision}
@@ -176,6 +181,8 @@ class BayesianHead(PosteriorModule):
         else:
             found = fit_classes(data, precisions=precisions, prior=prior, sampler=sampler, settings=settings)
         head = cls.of(data, found)
+        if class_names is not None:
+            head.classes = _names(class_names, head.likelihood.n_classes)
         if views is not None:
             head.choose_views(views, source.held_out(data.reader, "Views"), most_views, seed)
         return head
@@ -184,7 +191,7 @@ class BayesianHead(PosteriorModule):
     def of(cls, data: LastLayer, found: Fitted) -> Self:
         """Return the head of a fitted last layer."""
         head = cls(data.body, found.posterior, found.calibration, found.far_field, found.far_field_choice)
-        head.remember(data.example)
+        head.remember(data.example, data.output, found.problem, found.exact)
         return head
 
     @classmethod
@@ -221,6 +228,43 @@ class BayesianHead(PosteriorModule):
         likelihood = Normal() if regression else likelihood
         return cls(body, blank(likelihood, linear, classes, trained.weight.new_zeros(linear.dim)))
 
+    def save(self, path: str | Path) -> None:
+        """Write the head to one `.safetensors` file, all or nothing: the weights of the network, the posterior, how it
+        was calibrated, the names of the classes, and `trust` if it was computed.
+
+        >>> import tempfile
+        >>> model = nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 3))
+        >>> x = torch.randn(30, 2)
+        >>> head = BayesianHead.fit(model, [(x, torch.arange(30) % 3)], class_names=["a", "b", "c"], progress=False)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     head.save(f"{folder}/head.safetensors")
+        ...     again = BayesianHead.load(f"{folder}/head.safetensors", model)
+        >>> bool(torch.equal(again(x), head(x))), again.classes.tolist()
+        (True, ['a', 'b', 'c'])
+        """
+        taps = [name for name, module in self.body.named_modules() if isinstance(module, Tap)]
+        write(self, path, "head", {"layer": taps[0] if taps else None, "linear": self.map})
+
+    @classmethod
+    def load(cls, path: str | Path, model: Any) -> Self:
+        """Return the head in a file; nothing in the file is executed.
+
+        Parameters
+        ----------
+        path : str or Path
+            A ValueError explains why a file is refused that is damaged, or that does not fit the model.
+        model : nn.Module
+            A model like the one that was fitted, or its `features`; its weights do not matter.
+        """
+        header, records, state = read(path, "head")
+        with readable(path):
+            linear, layer = linear_in(header, state), header.get("layer")
+            body = encoder(model) if layer is None else without_layer(body_of(model, place_in(header)), layer)
+            reference = next(body.parameters(), torch.zeros(0)).new_zeros(linear.dim, dtype=state["mean"].dtype)
+            head = cls(body, blank(records["likelihood"], linear, records["classes"], reference))
+            restore(head, header, records, state)
+        return head
+
     def features(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         """Return the inputs (n, D) of the last layer."""
         found = self.body(*args, **kwargs).reshape(-1, self.map.features).to(self._ensemble().mean.dtype)
@@ -240,3 +284,11 @@ class BayesianHead(PosteriorModule):
         return noisy_predictive(self.likelihood, mean_logits, V, noise.to(V.dtype))
 
     _posterior_inputs = features
+
+
+def _names(names: Sequence[str], classes: int | None) -> np.ndarray[Any, Any]:
+    """Return the names of K classes as an array, or raise a ValueError if they are not K different ones."""
+    found = list(names)
+    if not all(isinstance(name, str) for name in found) or len(found) != classes or len(set(found)) != classes:
+        raise ValueError(f"class_names is {found}; expected {classes or 'no'} different names")
+    return np.asarray(found)

@@ -61,7 +61,8 @@ class Source:
 class LastLayer:
     """A network without its last layer, that layer if it is known, and its inputs with the labels of their rows.
 
-    `held_out` and `leverages` belong to held-out data; `example` is the first batch of inputs, `reader` reads more.
+    `held_out` and `leverages` belong to held-out data; `example` is the first batch of inputs, `output` the
+    place of the logits in what the network returns, and `reader` reads more batches.
     """
 
     body: nn.Module
@@ -70,6 +71,7 @@ class LastLayer:
     held_out: Data | None
     leverages: Leverages | None
     example: Any
+    output: Any
     reader: Reader
 
     @classmethod
@@ -90,9 +92,9 @@ class LastLayer:
             if first is None:
                 raise ValueError("the loader yields no batches; expected at least one")
             if features is None and layer is not None and output is None:
-                place = place_of(body, first[0], layer)
-                if place is not None:
-                    body.register_forward_hook(Logits(place).hook)
+                output = place_of(body, first[0], layer)
+                if output is not None:
+                    body.register_forward_hook(Logits(output).hook)
             if features is None:
                 body, trained = split_last_layer(body, first[0], layer)
             moments = Moments(body) if far_field and source.calibration is not None else None
@@ -103,14 +105,14 @@ class LastLayer:
                 leverages = None if moments is None or not moments.places else Leverages(moments)
                 new = source.held_out(reader)
                 held_out = _gather((_features(body, x, trained, leverages), y) for x, y in new)
-        return cls(body, trained, train, held_out, leverages, first[0], reader)
+        return cls(body, trained, train, held_out, leverages, first[0], output, reader)
 
     @property
     def reference(self) -> torch.Tensor:
         """An empty tensor of the type and on the device of the posterior's buffers."""
         return self.train[0].new_zeros(0).to(self.reader.device)
 
-    def output(self, k: int) -> LastLayer:
+    def for_label(self, k: int) -> LastLayer:
         """Return the same for logit k alone, with column k of the labels."""
         if self.layer is None:
             raise ValueError("expected a last layer with a logit for each label")

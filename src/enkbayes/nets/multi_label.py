@@ -73,7 +73,7 @@ class MultiLabel(nn.Module):  # type: ignore[misc]
         data = LastLayer.read(model, source, layer=layer, features=None, output=output, far_field=far_field)
         members = []
         for k in range(_labels(data)):
-            part = data.output(k)
+            part = data.for_label(k)
             found = fit_classes(part, precisions=precisions, prior=None, sampler=sampler, settings=settings)
             members.append(BayesianHead.of(part, found))
         return cls(members)

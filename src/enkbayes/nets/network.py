@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -19,11 +20,12 @@ from enkbayes.core.problem import Problem
 from enkbayes.inference import Calibration
 from enkbayes.inference.far_field import FarFieldChoice, informative_rows
 from enkbayes.nets.far_field import FarField, Leverages, Moments, watched
+from enkbayes.nets.files import check_shape, parameters_in, place_in, read, readable, restore, write
 from enkbayes.nets.linearised import Linearised, choose, held_out_logits
 from enkbayes.nets.loaders import Arguments, Place, Reader, Rows, device_of, sample_rows, shown
 from enkbayes.nets.models import Logits, check_logits, check_outputs, finite, frozen_copy, plain
 from enkbayes.nets.models import run as run_model
-from enkbayes.nets.posterior_module import PosteriorModule
+from enkbayes.nets.posterior_module import PosteriorModule, blank
 from enkbayes.nets.replay import replayed
 from enkbayes.nets.subspace import Network, Subspace, Weights, differentiable, informed_directions
 from enkbayes.nets.views import Augment
@@ -217,8 +219,32 @@ class BayesianNetwork(PosteriorModule):
             held_out = map(reader, shown(calibration, "Views", enabled=progress))
             fitted.choose_views(views, held_out, most_views, seed)
         first_args, first_keywords = data.batches[0]
-        fitted.remember(first_args[0] if len(first_args) == 1 and not first_keywords else None)
+        single = first_args[0] if len(first_args) == 1 and not first_keywords else None
+        fitted.remember(single, output, problem, posterior)
         return fitted
+
+    def save(self, path: str | Path) -> None:
+        """Write the network to one `.safetensors` file, all or nothing, as `BayesianHead.save` does."""
+        write(self, path, "network", {"weights": list(self._weights.names), "vectorise": self._vectorise})
+
+    @classmethod
+    def load(cls, path: str | Path, model: nn.Module) -> Self:
+        """Return the network in a file; nothing in the file is executed. The model is one like that which was fitted;
+        its weights do not matter.
+        """
+        header, records, state = read(path, "network")
+        with readable(path):
+            body, output = frozen_copy(model), place_in(header)
+            weights = Weights.of(body, parameters_in(header, body))
+            centre, rank = weights.flat(body), state["directions"].shape[-1]
+            check_shape(state, "directions", (len(centre), rank))
+            at_once = header.get("vectorise") is True
+            space = Subspace(
+                Network(body, weights, Logits(output)), centre, centre.new_zeros(len(centre), rank), vectorise=at_once
+            )
+            network = cls(space, blank(records["likelihood"], None, records["classes"], centre.new_zeros(rank)))
+            restore(network, header, records, state)
+        return network
 
     def weights(self) -> dict[str, torch.Tensor]:
         """Return the weights of every particle by name, J of each, as `torch.func.functional_call` takes them."""

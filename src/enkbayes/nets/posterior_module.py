@@ -15,9 +15,12 @@ from enkbayes.core.ensemble import AffineEnsemble
 from enkbayes.core.likelihoods import Likelihood
 from enkbayes.core.low_rank import Complement, Frame
 from enkbayes.core.posterior import Info, Posterior, Uncertainty
+from enkbayes.core.problem import Problem
 from enkbayes.engine.arrays import entropy, to_numpy
+from enkbayes.inference import Calibration
 from enkbayes.inference.far_field import FarFieldChoice
 from enkbayes.inference.rejection import HeldOutConfidence
+from enkbayes.inference.trust import Trust, assess
 from enkbayes.inference.views import ViewsChoice, choose_views, sharpened
 from enkbayes.nets.far_field import FarField
 from enkbayes.nets.loaders import Place, Reader, call, device_of
@@ -72,6 +75,10 @@ class PosteriorModule(nn.Module):  # type: ignore[misc]
         self.register_buffer("likelihood_parameters", parameters)
         self.view_count, self.views, self.views_choice = 0, None, None
         self.input_kind: tuple[tuple[int, ...], torch.dtype] | None = None
+        self.output: Any = None
+        self.calibration: Calibration | None = None
+        self.known_trust: Trust | None = None
+        self.solved: tuple[Problem, Posterior] | None = None
         self.complement_draw = int(self.complement_seed.sum())  # a plain number, for `torch.export`
         self._kept: tuple[list[tuple[torch.Tensor, int | None]], AffineEnsemble | None] = ([], None)
         self.averages_gaussian = posterior.gaussian  # a plain bool, for `torch.export`
@@ -237,8 +244,24 @@ class PosteriorModule(nn.Module):  # type: ignore[misc]
             x = torch.zeros((2, *shape), dtype=dtype, device=self.mean.device)
         to_onnx(self, x, path)
 
-    def remember(self, x: Any) -> None:
-        """Keep shape and dtype of a row of inputs, if these are one tensor."""
+    @property
+    def trust(self) -> Trust:
+        """How far to trust the posterior: `enkbayes.assess` of what was fitted. Computed on first access; `save` stores
+        it. It needs the data of the fit, which copies and files leave out, and which are not kept if they are large.
+        """
+        if self.known_trust is None:
+            if self.solved is None:
+                raise ValueError("trust needs the data of the fit, which copies and files leave out; compute it before")
+            self.known_trust = assess(*self.solved, predictions=True)
+        return self.known_trust
+
+    def remember(self, x: Any, output: Any, problem: Problem, posterior: Posterior) -> None:
+        """Keep shape and dtype of a row of inputs, if these are one tensor, the place of the logits in what the model
+        returns, and the problem that was solved, if it is small.
+        """
+        self.output = output
+        small = problem.size * problem.dim <= KEPT
+        self.solved = (problem, posterior) if small else None
         self.input_kind = (tuple(x.shape[1:]), x.dtype) if isinstance(x, torch.Tensor) else None
 
     def train(self, mode: bool = True) -> Self:
@@ -264,7 +287,7 @@ class PosteriorModule(nn.Module):  # type: ignore[misc]
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave what can be formed again out of copies and pickles."""
-        return self.__dict__ | {"_kept": ([], None)}
+        return self.__dict__ | {"_kept": ([], None), "solved": None}
 
     def _formed(self) -> AffineEnsemble:
         """Return the ensemble of the buffers, in single precision at least."""

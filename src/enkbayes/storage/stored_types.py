@@ -25,10 +25,12 @@ from enkbayes.inference.empirical_bayes import Tuning
 from enkbayes.inference.evidence import Evidence
 from enkbayes.inference.far_field import Extent, FarFieldChoice
 from enkbayes.inference.feature_far_field import FeatureFarField, FeatureScore
+from enkbayes.inference.held_out import Calibration, Candidate, Score
 from enkbayes.inference.prediction_verdict import PredictionVerdict
 from enkbayes.inference.prior_average import PriorAverage
 from enkbayes.inference.rejection import HeldOutConfidence
 from enkbayes.inference.trust import Trust
+from enkbayes.inference.views import ViewsChoice
 from enkbayes.samplers import BY_NAME, State
 from enkbayes.solvers import low_rank_mean_field, low_rank_sums, newton, step_control
 
@@ -60,6 +62,10 @@ TYPES: dict[str, type] = {
     "ClassScore": ClassScore,
     "ClassDistance": ClassDistance,
     "HeldOutConfidence": HeldOutConfidence,
+    "Calibration": Calibration,
+    "Candidate": Candidate,
+    "Score": Score,
+    "ViewsChoice": ViewsChoice,
     # the state of a run, and the controls of its samplers
     "State": State,
     "Moments": Moments,

@@ -1,0 +1,180 @@
+"""A fitted head or network as one `.safetensors` file: its state, and a JSON header with what no state holds.
+
+The tensors are those of `state_dict`, with the prefix `state.`; numbers of other types are stored as floats that hold
+them exactly, and `dtypes` names their own. The header has the fields
+
+    kind       "head" or "network"
+    dtypes     of the tensors of the state
+    inputs     shape and dtype of a row of inputs, if these are one tensor
+    output     where the logits are in what the model returns: a key, a position, the name of an attribute
+    layer      of a head: the name of the last layer; none if the model gives the features
+    linear     of a head: LinearLogits
+    weights    of a network: the names of the parameters that have a posterior
+    vectorise  of a network
+    likelihood, classes, info, calibration, far_field_choice, views_choice, trust
+
+written by the codec of `enkbayes.storage`. The model comes from the caller: nothing in a file is ever executed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from enkbayes.core.likelihoods import Likelihood
+from enkbayes.core.linear_logits import LinearLogits
+from enkbayes.core.posterior import Info
+from enkbayes.engine.arrays import to_numpy
+from enkbayes.inference import Calibration
+from enkbayes.inference.far_field import FarFieldChoice
+from enkbayes.inference.trust import Trust
+from enkbayes.inference.views import ViewsChoice
+from enkbayes.nets.models import FAILURES
+from enkbayes.nets.posterior_module import PosteriorModule
+from enkbayes.storage import container
+from enkbayes.storage.codec import Decoder, Encoder
+from enkbayes.storage.container import Header, Tensors
+from enkbayes.storage.stored_types import TYPES
+
+KIND = container.Kind("enkbayes.nets", "a saved head or network", "save it again")
+STATE = "state."
+RECORDS: dict[str, Any] = {
+    "likelihood": Likelihood,
+    "classes": np.ndarray | None,
+    "info": Info,
+    "calibration": Calibration | None,
+    "far_field_choice": FarFieldChoice | None,
+    "views_choice": ViewsChoice | None,
+    "trust": Trust | None,
+}
+LARGEST = 2**53  # of a whole number that a float of double precision holds exactly
+FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+DTYPES = {
+    str(dtype).removeprefix("torch."): dtype
+    for dtype in (*FLOATS, torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool)
+}
+
+
+def write(module: PosteriorModule, path: str | Path, kind: str, own: dict[str, Any]) -> None:
+    """Write a head or a network, with fields of its own, all or nothing."""
+    if module.output is not None and not isinstance(module.output, int | str):
+        raise ValueError(
+            "output= is a function, which no file holds; fit with the place of the logits, a key or a position"
+        )
+    encoder = Encoder(TYPES)
+    values = {name: getattr(module, "known_trust" if name == "trust" else name) for name in RECORDS}
+    state = {name: tensor.detach() for name, tensor in module.state_dict().items()}
+    header: Header = {
+        "kind": kind,
+        "dtypes": {name: _name(tensor.dtype) for name, tensor in state.items()},
+        "inputs": None,
+        "output": module.output,
+        **{name: encoder(value, name) for name, value in (values | own).items()},
+    }
+    if module.input_kind is not None:
+        shape, dtype = module.input_kind
+        header["inputs"] = [[int(n) for n in shape], _name(dtype)]
+    container.write(path, KIND, header, encoder.tensors | {STATE + name: _stored(name, x) for name, x in state.items()})
+
+
+def read(path: str | Path, kind: str) -> tuple[Header, dict[str, Any], dict[str, torch.Tensor]]:
+    """Return the header, the records in it, and the state of the head or network in a file."""
+    header, tensors = container.read(path, KIND)
+    if header.get("kind") != kind:
+        raise ValueError(f"{path} holds a {header.get('kind')}; expected a {kind}")
+    try:
+        decoder = Decoder(TYPES, {name: x for name, x in tensors.items() if not name.startswith(STATE)})
+        records = {name: decoder(header.get(name), name, expected) for name, expected in RECORDS.items()}
+        return header, records, _state(header.get("dtypes"), tensors)
+    except (ArithmeticError, ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+        raise ValueError(f"{path} cannot be loaded: {error}") from None
+
+
+@contextmanager
+def readable(path: str | Path) -> Iterator[None]:
+    """Raise a ValueError that says what is wrong with a file, or with the model for it."""
+    try:
+        yield
+    except FAILURES as error:
+        reason = " ".join(str(error).split())[:300]
+        raise ValueError(f"{path} cannot be loaded: {reason}; pass the model that was fitted, or one like it") from None
+
+
+def restore(module: PosteriorModule, header: Header, records: dict[str, Any], state: dict[str, torch.Tensor]) -> None:
+    """Give a module of the right shape the state and the records of a file."""
+    classes, likelihood = records["classes"], module.likelihood
+    if (None if classes is None else classes.shape) != (
+        None if likelihood.n_classes is None else (likelihood.n_classes,)
+    ):
+        raise ValueError(f"its classes do not fit {likelihood}")
+    if module.map is not None and module.map.outputs != likelihood.outputs:
+        raise ValueError(f"{module.map} does not fit {likelihood}")
+    module.load_state_dict(state)
+    for name in RECORDS:
+        setattr(module, "known_trust" if name == "trust" else name, records[name])
+    module.output, inputs = place_in(header), header.get("inputs")
+    if inputs is not None:
+        shape, dtype = inputs
+        module.input_kind = tuple(int(n) for n in shape), DTYPES[dtype]
+
+
+def linear_in(header: Header, state: dict[str, torch.Tensor]) -> LinearLogits:
+    """Return how parameters become logits."""
+    found: LinearLogits = Decoder(TYPES, {})(header.get("linear"), "linear", LinearLogits)
+    check_shape(state, "mean", (found.dim,))
+    return found
+
+
+def check_shape(state: dict[str, torch.Tensor], name: str, shape: tuple[int, ...]) -> None:
+    """Raise a ValueError unless a tensor of the state has this shape."""
+    if name not in state or state[name].shape != shape:
+        got = "missing" if name not in state else f"of shape {tuple(state[name].shape)}"
+        raise ValueError(f"the tensor {name} is {got}; expected {shape}")
+
+
+def place_in(header: Header) -> int | str | None:
+    """Return the place of the logits in what the model returns."""
+    output = header.get("output")
+    if not isinstance(output, int | str | None) or isinstance(output, bool):
+        raise ValueError(f"the field output is {output!r}; expected a key, a position or nothing")
+    return output
+
+
+def _name(dtype: torch.dtype) -> str:
+    name = str(dtype).removeprefix("torch.")
+    if name not in DTYPES:
+        raise ValueError(f"the model has tensors of type {name}, which no file holds; expected one of {list(DTYPES)}")
+    return name
+
+
+def _stored(name: str, tensor: torch.Tensor) -> np.ndarray[Any, Any]:
+    """Return a tensor as floats that hold its numbers exactly."""
+    if tensor.dtype in (torch.float32, torch.float64):
+        return np.ascontiguousarray(to_numpy(tensor)).reshape(tuple(tensor.shape))
+    if tensor.is_floating_point():
+        return np.ascontiguousarray(to_numpy(tensor.float())).reshape(tuple(tensor.shape))
+    if tensor.numel() and int(tensor.long().abs().max()) > LARGEST:
+        raise ValueError(f"the tensor {name} has whole numbers above 2**53, which no file holds; expected smaller ones")
+    return np.ascontiguousarray(to_numpy(tensor.cpu().double())).reshape(tuple(tensor.shape))
+
+
+def _state(dtypes: Any, tensors: Tensors) -> dict[str, torch.Tensor]:
+    """Return the state of a file."""
+    found = {name.removeprefix(STATE): x for name, x in tensors.items() if name.startswith(STATE)}
+    if not isinstance(dtypes, dict) or dtypes.keys() != found.keys() or not all(d in DTYPES for d in dtypes.values()):
+        raise ValueError("the types of its tensors are missing or unknown")
+    return {name: torch.as_tensor(x).to(DTYPES[dtypes[name]]) for name, x in found.items()}
+
+
+def parameters_in(header: Header, model: nn.Module) -> list[str]:
+    """Return the names of the parameters that have a posterior."""
+    names, known = header.get("weights"), {name for name, _ in model.named_parameters()}
+    if not isinstance(names, list) or not names or not all(isinstance(name, str) and name in known for name in names):
+        raise ValueError("the file names parameters that the model does not have")
+    return list(names)
