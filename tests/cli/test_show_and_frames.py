@@ -136,3 +136,18 @@ def test_a_raw_data_frame_gives_the_probabilities_of_the_command(folder):
         clf.predict_proba(frame.drop(columns="score"))
     numbers = frame[["age"]].fillna(40.0)
     assert clf.fit(numbers, frame["town"] == "Oslo").predict_proba(numbers).shape == (41, 2)  # features of its own
+
+
+def test_advice_is_in_the_words_of_the_command(tmp_path):
+    rng = np.random.default_rng(0)
+    rows = [
+        [i, f"{x:.2f}", "t", f"{z:.2f}", "yes" if x > 0 else "no"] for i, (x, z) in enumerate(rng.normal(size=(80, 2)))
+    ]
+    words = ("fit", write(tmp_path / "t.csv", rows), "--target", "sick", "--out", tmp_path / "m.safetensors")
+    result = call(*words, "--prior-precision", "1e-4", "--max-steps", "3")
+    assert result.exit_code == 0, result.stderr
+    assert "did not converge: residual" in result.stderr
+    assert "; raise --max-steps, or use --sampler mean-field" in " ".join(result.stderr.split())
+    for python in ("max_steps", "MeanField()", "tau=", "prior_precision="):
+        assert python not in result.stdout + result.stderr
+    assert "variance 10,000 for weights" in " ".join(result.stdout.split())

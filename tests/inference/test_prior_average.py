@@ -9,6 +9,7 @@ from scipy.special import expit, logsumexp
 
 import enkbayes as eb
 from enkbayes.inference.empirical_bayes import with_variances
+from enkbayes.inference.many_classes import WidthAverage
 from enkbayes.inference.prior_average import (
     WidthGrid,
     average_over_widths,
@@ -18,6 +19,7 @@ from enkbayes.inference.prior_average import (
     stacking_weights,
     weigh_widths,
 )
+from enkbayes.inference.trust import COMMAND
 
 fit = partial(eb.run, particles=60)
 
@@ -172,6 +174,19 @@ def test_what_held_out_rows_have_scaled_is_not_compared_with_a_posterior():
     trust = eb.assess(base, mixture)
     assert trust.verdict == "usable"
     assert "held-out rows chose the scale" in trust.reason
+    assert "use --prior-precision with a number" in trust.advised(COMMAND).advice
+    assert trust.advised(COMMAND).reason == trust.reason
     assert str(eb.log_evidence(base, mixture)).startswith("not known")
     with pytest.warns(UserWarning, match="held-out rows have scaled this average"):
         assert eb.polish(base, mixture, 3) is mixture
+
+
+@pytest.mark.parametrize(("noise", "verdict"), [(0.5, "good"), (50.0, "do not trust")])
+def test_predictions_of_what_held_out_rows_have_scaled_are_judged(noise, verdict):
+    rng = np.random.default_rng(1)
+    features = rng.standard_normal((150, 3))
+    labels = np.argmax(features + noise * rng.standard_normal((150, 3)), axis=1)
+    base = eb.Problem.create(features, labels, intercept=100.0)
+    judged = eb.assess(base, WidthAverage().posterior(base), predictions=True).predictions
+    assert (judged.verdict, judged.rows) == (verdict, 150)
+    assert "5-fold cross-validation" in judged.reason

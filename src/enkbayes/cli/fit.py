@@ -277,8 +277,17 @@ def _prior(facts: dict[str, Any]) -> str:
     if facts["prior_choice"] is not None and "weights" in facts["prior_choice"]:
         return str(facts["prior_choice"]["message"])
     weights, intercepts = 1 / facts["prior_precision"], 1 / facts["intercept_precision"]
-    prior = f"variance {weights:.4g} for weights, {intercepts:g} for intercepts"
+    prior = f"variance {plain(weights)} for weights, {plain(intercepts)} for intercepts"
     return prior if facts["prior_choice"] is None else f"{prior}; {facts['prior_choice']['message']}"
+
+
+def plain(value: float) -> str:
+    """Return a number with four digits and without an exponent, as far as it is readable.
+
+    >>> plain(10_000.0), plain(0.012345), plain(1e-12)
+    ('10,000', '0.01235', '1e-12')
+    """
+    return f"{value:,.0f}" if 1e4 <= value < 1e15 else f"{value:.4g}"
 
 
 def _shown(facts: dict[str, Any]) -> dict[str, str]:
@@ -293,7 +302,7 @@ def _shown(facts: dict[str, Any]) -> dict[str, str]:
         "sampler": f"{facts['sampler'].partition('(')[0]}, {facts['particles']} particles",
         "steps": text(facts["steps"]) + ("" if resumed is None else f", resumed from step {text(resumed)}"),
         "residual": text(facts["residual"]),
-        "converged": text(facts["converged"]) if facts["converged"] else f"no: {facts['message']}",
+        "converged": text(facts["converged"]) if facts["converged"] else f"no: {facts['message'].partition(';')[0]}",
         "log evidence": facts["log_evidence"]["text"],
         "posterior": f"{facts['trust']['verdict']}: {facts['trust']['sentence']}",
         "predictions": facts["predictions"] or "not judged",

@@ -11,12 +11,15 @@ import warnings
 from typing import Any
 
 import numpy as np
+from sklearn.model_selection import StratifiedKFold
 
 from enkbayes.core.mixture import LEAST, MixturePosterior
 from enkbayes.core.moments import Diverged
 from enkbayes.core.posterior import Posterior
 from enkbayes.core.problem import Problem
+from enkbayes.engine.arrays import to_numpy
 from enkbayes.inference.leave_one_out import leave_one_out_proba
+from enkbayes.inference.many_classes import WidthAverage
 from enkbayes.samplers import MeanField
 from enkbayes.samplers.run import run
 
@@ -81,3 +84,28 @@ def _by_folds(problem: Problem, folds: int, tol: float) -> Numbers:
             others = problem.subset(np.flatnonzero(fold != number))
             proba[rows] = run(others, MeanField(tol=tol), particles=2).predict_proba(problem.features[rows, :])
     return proba
+
+
+def left_out_of_average(problem: Problem, *, folds: int = 5, most: float = 2e7) -> tuple[Numbers, str] | None:
+    """Return the class probabilities (N, K) of every row by folds of an average whose scales and spreads held-out rows
+    choose (`WidthAverage`), and how they were found; None where rows x parameters are more than `most`.
+
+    >>> rng = np.random.default_rng(0)
+    >>> problem = Problem.create(rng.standard_normal((60, 2)), np.arange(60) % 3)  # nothing to learn
+    >>> proba, method = left_out_of_average(problem)
+    >>> bool(0.9 < -np.log(proba[np.arange(60), np.arange(60) % 3]).mean() < 1.3), method
+    (True, '5-fold cross-validation')
+    """
+    if problem.size * problem.dim > most or not WidthAverage().fits(problem):
+        return None
+    targets = to_numpy(problem.targets)
+    folds = min(folds, int(np.max(np.bincount(targets))))
+    if folds < 2:
+        return None
+    proba = np.empty((problem.size, problem.likelihood.n_classes or 1))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a class with fewer rows than folds; a fit that has not converged
+        for others, rows in StratifiedKFold(folds, shuffle=True, random_state=0).split(targets, targets):
+            fitted = WidthAverage().posterior(problem.subset(others), particles=2)
+            proba[rows] = to_numpy(fitted.predict_proba(problem.features[rows, :]))
+    return proba, f"{folds}-fold cross-validation"

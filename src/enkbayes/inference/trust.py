@@ -48,7 +48,7 @@ from enkbayes.core.posterior import Posterior
 from enkbayes.core.problem import Problem
 from enkbayes.engine.arrays import epsilon, to_numpy
 from enkbayes.engine.rows import Chunk, Elsewhere, Sums
-from enkbayes.inference.cross_validation import left_out
+from enkbayes.inference.cross_validation import left_out, left_out_of_average
 from enkbayes.inference.importance import (
     Errors,
     effective_share,
@@ -91,6 +91,7 @@ class Trust:
     sweeps, drift : of `polish`, see `Info`
     converged : whether the run met its stopping rule
     predictions : whether the probabilities deserve their confidence, where that was judged
+    held_out : whether held-out rows chose scale and spread of the weights, which then are those of no posterior
 
     Examples
     --------
@@ -123,6 +124,7 @@ class Trust:
     variances: float = math.nan
     norm: float = math.nan
     predictions: PredictionVerdict | None = None
+    held_out: bool = False
 
     def advised(self, words: Words) -> Trust:
         """Return the same with advice in other words: `PYTHON` or `COMMAND`.
@@ -185,8 +187,8 @@ def assess(
     draws = affordable(problem) if draws is None else draws
     rank = data_rank(problem)
     if isinstance(posterior, MixturePosterior) and posterior.held_out:
-        return _held_out_figures(problem, posterior, rank)
-    if isinstance(posterior, MixturePosterior):
+        figures = _held_out_figures(problem, posterior, rank)
+    elif isinstance(posterior, MixturePosterior):
         own = zip(posterior.problems(problem), posterior.components, strict=True)
         share = max(draws // len(posterior.components), DRAWS[0])
         parts = [_figures(each, component, share, seed, rank) for each, component in own]
@@ -202,20 +204,22 @@ def _predictions(problem: Problem, posterior: Posterior | MixturePosterior) -> P
     """Return the verdict on cross-validated predictions, or None where they cannot be computed."""
     if isinstance(problem.rows, Elsewhere) or not problem.is_linear or problem.likelihood.n_classes is None:
         return None
-    proba, method = left_out(problem, posterior)
+    held_out = isinstance(posterior, MixturePosterior) and posterior.held_out
+    found = left_out_of_average(problem) if held_out else left_out(problem, posterior)
+    if found is None:
+        return None
+    proba, method = found
     weights = None if problem.weights is None else to_numpy(problem.weights)
     return judge_predictions(proba, to_numpy(problem.targets), weights, method=method)
 
 
 def _held_out_figures(problem: Problem, mixture: MixturePosterior, rank: int | None) -> Trust:
     """Return the report on an average that held-out rows have scaled: there is no exact posterior to compare with."""
-    fitted, converged = mixture.heaviest.fitted, mixture.info.converged
-    reason = "held-out rows chose the scale and the spread of the weights, so there is no posterior to compare with"
-    advice = "predictions are those that held-out rows prefer; for a posterior, pass a number as prior_precision"
+    fitted = mixture.heaviest.fitted
     return Trust(
-        verdict=USABLE if converged else BAD,
-        reason=reason if converged else UNCONVERGED,
-        advice=advice if converged else "scale the features",
+        verdict="",
+        reason="",
+        advice="",
         residual=mixture.info.residual,
         k_hat=math.nan,
         effective=math.nan,
@@ -226,6 +230,7 @@ def _held_out_figures(problem: Problem, mixture: MixturePosterior, rank: int | N
         spanned=fitted.freedom,
         particles=fitted.size,
         parameters=problem.dim,
+        held_out=True,
     )
 
 
@@ -316,6 +321,7 @@ class Words:
     polish: str = "polish({sweeps}) moves the particles there"
     again: str = "polish({sweeps}) once more"
     equilibrium: str = "use Equilibrium() or MeanField()"
+    number: str = "pass a number as prior_precision"
 
 
 PYTHON = Words()
@@ -326,6 +332,7 @@ COMMAND = Words(
     polish="--sweeps {sweeps} moves the particles there",
     again="use --sweeps {sweeps}",
     equilibrium="use --sampler equilibrium or mean-field",
+    number="use --prior-precision with a number",
 )
 
 
@@ -339,6 +346,8 @@ def judge(figures: Trust, words: Words = PYTHON) -> tuple[str, str, str]:
     by more than .02 of its standard deviation, which averages over many data sets can see. Polished particles that have
     stopped climbing are good, whatever the Gaussian was.
     """
+    if figures.held_out:
+        return _of_held_out_rows(figures, words)
     found = [*_of_the_run(figures, words), *_of_the_weights(figures, words), *_of_the_span(figures, words)]
     polished = _of_the_polish(figures, words)
     found.append(_of_the_gaussian(figures, words) if polished is None else polished)
@@ -346,6 +355,14 @@ def judge(figures: Trust, words: Words = PYTHON) -> tuple[str, str, str]:
 
 
 Finding = tuple[str, str, str]
+
+
+def _of_held_out_rows(figures: Trust, words: Words) -> Finding:
+    """Return the finding on an average that held-out rows have scaled."""
+    if not figures.converged:
+        return BAD, UNCONVERGED, "scale the features"
+    reason = "held-out rows chose the scale and the spread of the weights, so there is no posterior to compare with"
+    return USABLE, reason, f"predictions are those that held-out rows prefer; for a posterior, {words.number}"
 
 
 def _of_the_run(figures: Trust, words: Words) -> Iterator[Finding]:
