@@ -19,7 +19,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from PIL import Image
-from sklearn.datasets import load_breast_cancer, load_digits, make_blobs, make_moons
+from sklearn.datasets import load_breast_cancer, load_digits, load_iris, make_blobs, make_moons
 from sklearn.decomposition import PCA
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import train_test_split
@@ -190,6 +190,15 @@ def marginal_panel(ax: Axes, size: Size) -> None:
     ax.legend(fontsize=8, loc="upper left")
 
 
+def coefficient_panel(ax: Axes, size: Size) -> None:
+    """Draw the coefficients of three kinds of iris."""
+    X, y = load_iris(return_X_y=True, as_frame=True)
+    scaled = StandardScaler().set_output(transform="pandas").fit_transform(X)
+    clf = eb.EnsembleClassifier(prior_precision=1.0, random_state=0).fit(scaled, load_iris().target_names[y])
+    plots.coefficient_plot(ax, clf.summary())
+    ax.set_ylabel("feature")
+
+
 def sweep_panel(ax: Axes, size: Size) -> None:
     """Draw the distance between predictions of J particles and of infinitely many."""
     for name, sampler in {"homotopy": eb.Homotopy(), "equilibrium": eb.Equilibrium()}.items():
@@ -228,6 +237,7 @@ PANELS: dict[str, Panel] = {
     "confidence against distance": distance_panel,
     "in and out of distribution": histogram_panel,
     "marginal posterior": marginal_panel,
+    "coefficients": coefficient_panel,
     "reliability, breast cancer": partial(reliability_panel, fit=lambda _: cancer(), legend="lower right"),
     "reliability, digits": partial(reliability_panel, fit=lambda rows: digits(rows)[0], legend="upper left"),
     "convergence": convergence_panel,

@@ -16,6 +16,7 @@ def test_light_examples_run(name, monkeypatch, capsys):
     matplotlib.use("agg")
     import matplotlib.pyplot as plt
 
+    plt.close("all")  # what other tests of this process have left open
     shown = []
     monkeypatch.setattr(plt, "show", lambda: shown.append(len(plt.get_fignums())))
     runpy.run_path(str(GUIDE / f"plot_{name}.py"))

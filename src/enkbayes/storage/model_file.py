@@ -314,12 +314,12 @@ def _check_chosen(chosen: dict[str, Any], kind: str, parameters: int) -> None:
         value = np.asarray(chosen.get("prior_precision"))
         if chosen.keys() != {"prior_precision"} or value.dtype.kind not in "fi" or not np.all(np.isfinite(value)):
             raise ValueError(f"the regressor has chosen {sorted(chosen)}; expected a finite prior_precision")
-    elif chosen:
-        if chosen.keys() != {"prior_mean", "prior_cov"}:
-            raise ValueError(f"the classifier has chosen {sorted(chosen)}; expected prior_mean and prior_cov")
-        mean = np.asarray(chosen["prior_mean"])
-        if mean.shape != (parameters,):
-            raise ValueError(f"the chosen prior_mean has shape {mean.shape}; expected ({parameters},)")
+        return
+    prior = chosen.keys() - {"class_weight"}
+    if prior and prior != {"prior_mean", "prior_cov"}:
+        raise ValueError(f"the classifier has chosen {sorted(prior)}; expected prior_mean and prior_cov")
+    if prior and (shape := np.shape(chosen["prior_mean"])) != (parameters,):
+        raise ValueError(f"the chosen prior_mean has shape {shape}; expected ({parameters},)")
 
 
 def _check(posterior: Posterior) -> None:
