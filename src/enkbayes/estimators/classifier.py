@@ -314,11 +314,8 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             if not trained:
                 X, y, sample_weight = pooled(X, y, sample_weight, X_val, y_val)
         asked = self._specification
-        known, seed, sampler = (
-            at_least_two(distinct(y) if classes is None else classes),
-            asked.draw_seed(),
-            asked.method,
-        )
+        known = at_least_two(distinct(y) if classes is None else classes)
+        seed, sampler = asked.draw_seed(), asked.method
         self.class_weight_ = class_weights(self.class_weight, known, class_counts(y, known, sample_weight))
         weights = self._row_weights(y, known, sample_weight)
         problem = asked.problem(X, y, known, weights, asked.likelihood_of(y, known, weights))
@@ -696,11 +693,8 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def to_artefact(self, preprocessing: Mapping[str, Any] | None = None) -> Artefact:
         """Return what a file of the fitted classifier holds."""
-        names, prior, parameters = (
-            getattr(self, "feature_names_in_", None),
-            self._held_out_prior,
-            self.get_params(False),
-        )
+        names, prior = getattr(self, "feature_names_in_", None), self._held_out_prior
+        parameters = self.get_params(deep=False)
         chosen = {} if prior is None else {"prior_mean": to_numpy(prior.mean), "prior_cov": to_numpy(prior.cov)}
         if self.class_weight_ is not None:
             chosen["class_weight"] = self.class_weight_
