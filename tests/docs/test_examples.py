@@ -32,3 +32,14 @@ def test_pictures_and_sentences_of_the_heavy_examples_are_stored(name):
     assert f".. image:: /images/{name}.png" in text
     assert (images / f"{name}.png").stat().st_size < 60_000
     assert (images / f"{name}.txt").read_text(encoding="utf-8").strip()
+
+
+def test_the_flow_is_drawn_by_its_script(tmp_path):
+    from PIL import Image
+
+    main = runpy.run_path(str(GUIDE.parent / "flow_of_an_ensemble.py"))["main"]
+    main(tmp_path / "flow.gif", frames=4)
+    drawn, stored = (Image.open(path) for path in (tmp_path / "flow.gif", GUIDE.parents[1] / "docs/images/flow.gif"))
+    assert drawn.size == stored.size
+    assert drawn.n_frames >= 4
+    assert stored.n_frames > 40

@@ -11,7 +11,8 @@ import enkbayes as eb
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src/enkbayes"
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
+FOLDERS = ("*.md", "docs/*.md", "docs/how_to/*.md", "docs/understand/*.md", "docs/develop/*.md", "docs/paper/*.md")
+PAGES = sorted(path for pattern in FOLDERS for path in ROOT.glob(pattern))
 
 
 def name(path):
