@@ -39,7 +39,8 @@ def test_the_flow_is_drawn_by_its_script(tmp_path):
 
     main = runpy.run_path(str(GUIDE.parent / "flow_of_an_ensemble.py"))["main"]
     main(tmp_path / "flow.gif", frames=4)
-    drawn, stored = (Image.open(path) for path in (tmp_path / "flow.gif", GUIDE.parents[1] / "docs/images/flow.gif"))
-    assert drawn.size == stored.size
-    assert drawn.n_frames >= 4
-    assert stored.n_frames > 40
+    stored = GUIDE.parents[1] / "docs/images/flow.gif"
+    with Image.open(tmp_path / "flow.gif") as drawn, Image.open(stored) as shown:
+        assert drawn.size == shown.size
+        assert drawn.n_frames >= 4
+        assert shown.n_frames > 40

@@ -20,9 +20,10 @@ def name(path):
 
 
 def anchors(page):
-    """Return the anchors that Markdown makes of the headings of a page."""
-    headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
-    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    """Return the anchors of a page: its own, and those that Markdown makes of headings."""
+    text = page.read_text(encoding="utf-8")
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return set(re.findall(r'<a id="(\w+)">', text)) | {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def current(page):
