@@ -23,7 +23,8 @@ def anchors(page):
     """Return the anchors of a page: its own, and those that Markdown makes of headings."""
     text = page.read_text(encoding="utf-8")
     headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
-    return set(re.findall(r'<a id="(\w+)">', text)) | {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    own = set(re.findall(r'<a id="(\w+)">', text))
+    return own | {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def current(page):
