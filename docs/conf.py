@@ -15,14 +15,13 @@ extensions = [
     "numpydoc",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
-    "sphinx.ext.mathjax",
     "sphinx_copybutton",
     "sphinx_gallery.gen_gallery",
 ]
 exclude_patterns = ["_build", "_templates", "sg_execution_times.rst", "gallery/sg_execution_times.rst"]
 templates_path = ["_templates"]
 
-myst_enable_extensions = ["dollarmath", "colon_fence", "deflist"]
+myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 4
 suppress_warnings = [
     "myst.header",
