@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 import enkbayes as eb
 from enkbayes.cli import app
 from fuzz.data import plain_rows
-from fuzz.deviations import cases
+from fuzz.deviations import cases, takes_the_default
 from fuzz.oracle import Broken, Refused, check_proba, is_ours, judged, require
 
 CELLS = {
@@ -137,12 +137,26 @@ OPTIONS = {
     "--checkpoint": ["c", "no/c", ".", "model.safetensors", ""],
 }
 
+ALSO = {
+    "review": ["--review", "review.html"],
+    "review elsewhere": ["--review", "no/review.html"],
+    "keep": ["--keep", "a", "--keep", "extra"],
+    "keep nothing": ["--keep", ""],
+    "keep what is not there": ["--keep", "none such"],
+    "max error": ["--max-error", "0.2"],
+    "max error 0": ["--max-error", "0"],
+    "max error nan": ["--max-error", "nan"],
+    "json": ["--json"],
+}
+
 CHOICES = (
     OPTIONS
     | {"cell": list(CELLS), "header": list(CELLS), "train": list(FILES), "new": list(FILES), "column": list(COLUMNS)}
     | {"y": list(TARGETS), "new cell": list(CELLS), "strict": ["--strict"], "model": list(FILES)}
-    | {"evaluate": ["new", "train"], "predictions": ["p.csv", "p.parquet", "p.txt", "new.csv", "no/p.csv", ".", ""]}
+    | {"evaluate": ["new", "train", "show"]}
+    | {"predictions": ["p.csv", "p.parquet", "p.txt", "new.csv", "no/p.csv", ".", ""]}
     | {"extra": ["--no-such", "--json=3", "more", "--quiet", "--json"], "left out": ["a", "b", "y", "extra"]}
+    | {"also": list(ALSO)}
 )
 
 strategy = cases(CHOICES, most=4)
@@ -197,6 +211,8 @@ def session(case, rng, folder):
     model = folder / case.get("--out", "model.safetensors")
     words = ["fit", train, "--out", case.get("--out", "model.safetensors")]
     words += ["--target", case.get("--target", "y"), "--particles", case.get("--particles", "20")]
+    if not takes_the_default(case):
+        case = {"--prior-precision": "1", **case}
     for name in ("--prior-precision", "--seed", "--sweeps", "--sampler", "--checkpoint"):
         words += [name, case[name]] if name in case else []
     words += [case[name] for name in ("strict", "extra") if name in case]
@@ -211,12 +227,14 @@ def session(case, rng, folder):
         model.unlink()
         model = write(frame, folder, "other", case["model"])
     out = case.get("predictions", "p.csv")
-    refusal = call(["predict", model, data, "--out", out])
+    refusal = call(["predict", model, data, "--out", out, *ALSO.get(case.get("also"), [])])
     if refusal:
         raise Refused(refusal)
     found = pd.read_parquet(out) if out.endswith("parquet") else pd.read_csv(out)
     check_proba(np.round(found[[c for c in found if c.startswith("p_")]].to_numpy(), 15))
-    if "evaluate" in case:
+    if case.get("evaluate") == "show":
+        refusal = call(["show", model])
+    elif "evaluate" in case:
         refusal = call(["evaluate", model, data if case["evaluate"] == "new" else train, "--target", "y", "--json"])
         if refusal:
             raise Refused(refusal)

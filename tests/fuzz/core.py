@@ -96,6 +96,20 @@ THETAS = {
     "integers": lambda p, rng: rng.integers(-3, 3, (20, p)),
 }
 
+MIXTURES = {
+    "equal": [0.5, 0.5],
+    "one": [1.0, 0.0],
+    "nearly one": [1 - 1e-12, 1e-12],
+    "tiny": [1.0, 1e-300],
+    "too much": [1.0, 1.0],
+    "negative": [2.0, -1.0],
+    "nan": [np.nan, np.nan],
+    "short": [1.0],
+    "none": [],
+    "text": ["a", "b"],
+    "None": None,
+}
+
 CHOICES = {
     "X": list(FEATURES),
     "y": list(LABELS),
@@ -112,6 +126,7 @@ CHOICES = {
     "classes": ["three", "one", "with None", "other", "number", "mixed", "reversed", "repeated", "nan"],
     "library": ["torch", "torch float32", "torch half", "strict"],
     "source": ["stream", "stream in two", "stream of floats", "generator", "nothing", "rows of other widths"],
+    "mixture": list(MIXTURES),
     "asked": ["assess", "evidence", "polish", "distribution", "uncertainty", "sample", "iterate", "resume", "arviz"],
 }
 STATED = {repr(v): v for v in (*NUMBERS, *COUNTS, 2, 3, 4, 6, 7, 12, 40)}
@@ -171,6 +186,8 @@ def examine(case):
     with judged(), tempfile.TemporaryDirectory() as folder:
         problem = problem_of(case, X, Y, x, y, rng)
         posterior = run(case, problem, rng)
+        if "mixture" in case:
+            posterior = mixed(case, problem, posterior)
         ask(case, problem, posterior, X)
         check(case, problem, posterior, X, Path(folder) / "posterior.safetensors")
 
@@ -211,6 +228,14 @@ def run(case, problem, rng):
         first = eb.run(problem, sampler, callback=lambda state: state.steps >= 2, **options)
         return eb.run(problem, sampler, state=first.state)
     return eb.run(problem, sampler, **options)
+
+
+def mixed(case, problem, posterior):
+    """Average the posterior with another one of the same problem, whose mean is another."""
+    other = eb.run(problem, eb.MeanField(), particles=posterior.ensemble.size, seed=1)
+    prior = problem.prior
+    parts, weights = (posterior, other), MIXTURES[case["mixture"]]
+    return eb.MixturePosterior(parts, weights, priors=(prior, prior), prior_weights=(0.5, 0.5))
 
 
 def ask(case, problem, posterior, X):

@@ -9,7 +9,7 @@ from sklearn.base import clone
 
 import enkbayes as eb
 from fuzz.data import FEATURES, LABELS, ROWS, WEIGHTS, plain_rows
-from fuzz.deviations import cases
+from fuzz.deviations import cases, takes_the_default
 from fuzz.oracle import check_proba, judged, require, same
 
 PARAMETERS = {
@@ -111,44 +111,47 @@ PARAMETERS = {
         "normal": eb.Normal(1.0),
         "cutpoints": eb.Ordinal((-0.5, 0.5)),
     },
+    "class_weight": {
+        "balanced": "balanced",
+        "text": "x",
+        "dict": {0: 1.0, 1: 2.0},
+        "other classes": {7: 1.0},
+        "nothing": {},
+        "negative": {0: -1.0, 1: 1.0},
+        "nan": {0: np.nan},
+        "number": 3,
+    },
+    "far_field": {repr(f): f for f in (True, "no", None, 2)},
+}
+
+REGRESSOR = {
+    "noise_variance": {repr(v): v for v in (0.5, 1e-300, 1e300, 0, -1, np.nan, np.inf, None, "x", True, [1.0])},
 }
 
 ACTIONS = {
     "first": ["partial_fit", "partial_fit with classes", "partial_fit with a None", "partial_fit other classes"],
     "second": ["fit", "partial_fit", "polish", "clone", "pickle", "set_params", "other rows"],
-    "asked": ["trust_", "evidence_", "assess", "uncertainty", "sample", "prior_precision_", "repr"],
+    "kind": ["regressor"],
     "held_out": ["training", "nan", "narrow", "none", "number", "far", "one", "no rows"],
 }
 
-CHOICES = (
-    {name: [key if isinstance(key, str) else repr(key) for key in values] for name, values in PARAMETERS.items()}
-    | {"X": list(FEATURES), "y": list(LABELS), "weight": list(WEIGHTS), "rows": list(ROWS)}
-    | ACTIONS
-)
 
-strategy = cases(CHOICES)
-
-
-def examine(case):
-    """Run a case; see the oracle for what it may end with."""
-    x, y, rng = plain_rows(case["seed"])
-    values = {
-        name: {key if isinstance(key, str) else repr(key): value for key, value in PARAMETERS[name].items()}
-        for name in PARAMETERS
-    }
-    settings = {name: values[name][case[name]] for name in PARAMETERS if name in case}
-    X = FEATURES[case.get("X", "plain")](x, rng)
-    if "y" not in case and hasattr(X, "__len__") and not hasattr(X, "nnz") and len(X) < len(y):
-        y = y[: len(X)]
-    Y = LABELS[case.get("y", "two")](y, rng)
-    weight = WEIGHTS[case["weight"]](len(y), rng) if "weight" in case else None
-    with judged(), tempfile.TemporaryDirectory() as folder:
-        model = eb.EnsembleClassifier(**{"particles": 30, "random_state": 0, **settings})
-        fitted = first(case, model, X, Y, weight, x)
-        second(case, fitted, X, Y, weight)
-        asked(case, fitted, X, Y)
-        rows = ROWS[case["rows"]](X) if "rows" in case else X
-        check(fitted, rows, Path(folder) / "model.safetensors")
+def regress(case, settings, X, Y, weight, path):
+    """Fit a regressor, ask it and compare it with its file."""
+    model = eb.EnsembleRegressor(**{"particles": 30, "random_state": 0, **settings})
+    getattr(model, "partial_fit" if case.get("first", "fit") != "fit" else "fit")(X, Y, weight)
+    if case.get("second") == "partial_fit":
+        model.partial_fit(X, Y, weight)
+    if case.get("asked") == "interval":
+        low, high = model.predict_interval(X).T
+        require(bool((low <= high).all()), "an interval is upside down")
+    elif case.get("asked") == "evidence_":
+        require(np.isfinite(model.log_evidence_), "the evidence is not finite")
+    rows = ROWS[case["rows"]](X) if "rows" in case else X
+    mean, std = model.predict(rows, return_std=True)
+    require(np.isfinite(mean).all() and np.isfinite(std).all() and (std >= 0).all(), "predictions are not finite")
+    model.save(path)
+    require(same(eb.load(path).predict(rows), mean), "the loaded regressor predicts something else")
 
 
 def first(case, model, X, Y, weight, x):
@@ -186,26 +189,90 @@ def second(case, model, X, Y, weight):
         require(same(again.predict_proba(X), model.predict_proba(X)), "a pickle predicts something else")
 
 
-def asked(case, model, X, Y):
-    kind = case.get("asked")
-    if kind in ("trust_", "evidence_", "prior_precision_"):
-        getattr(model, kind)
-    elif kind == "assess":
-        model.assess(X, Y)
-    elif kind == "uncertainty":
-        found = model.predict_uncertainty(X)
-        require(np.isfinite(found.total).all() and (found.epistemic >= 0).all(), "uncertainties are not finite")
-    elif kind == "sample":
-        check_proba(model.sample_proba(X))
-    elif kind == "repr":
-        repr(model)
-        repr(model.posterior_.info)
+def uncertain(model, X, Y):
+    found = model.predict_uncertainty(X)
+    require(np.isfinite(found.total).all() and (found.epistemic >= 0).all(), "uncertainties are not finite")
+
+
+def scored(model, X, Y):
+    require(np.isfinite(model.decision_function(X)).all(), "scores are not finite")
+    require(not np.isnan(model.predict_log_proba(X)).any(), "log probabilities are not numbers")
+
+
+def in_words(model, X, Y):
+    repr(model)
+    repr(model.posterior_.info if hasattr(model, "posterior_") else model.estimators_)
+
+
+ASKED = {
+    "trust_": lambda model, X, Y: model.trust_,
+    "evidence_": lambda model, X, Y: model.evidence_,
+    "prior_precision_": lambda model, X, Y: model.prior_precision_,
+    "assess": lambda model, X, Y: model.assess(X, Y),
+    "uncertainty": uncertain,
+    "sample": lambda model, X, Y: check_of(model, model.sample_proba(X)),
+    "repr": in_words,
+    "summary": lambda model, X, Y: str(model.summary()),
+    "coef_": lambda model, X, Y: model.coef_,
+    "ood_score": lambda model, X, Y: require(np.isfinite(model.ood_score(X)).all(), "the score is not finite"),
+    "reject_threshold": lambda model, X, Y: model.reject_threshold(X, Y, max_error=0.2),
+    "arviz": lambda model, X, Y: model.to_arviz(draws=20),
+    "scores": scored,
+}
 
 
 def check(model, rows, path):
     """Check predictions, and those of the saved and loaded model."""
     proba = model.predict_proba(rows)
-    check_proba(proba)
-    require(np.isin(model.predict(rows), model.classes_).all(), "predicted something that is not a class")
+    check_of(model, proba)
+    known = (0, 1) if hasattr(model, "estimators_") else model.classes_
+    require(np.isin(model.predict(rows), known).all(), "predicted something that is not a class")
     model.save(path)
     require(same(eb.load(path).predict_proba(rows), proba), "the loaded model predicts something else")
+
+
+def check_of(model, proba):
+    """Check probabilities of classes, whose sum is 1, or of labels (n, K), each of which may be there or not."""
+    check_proba(np.stack([proba, 1 - proba], axis=-1) if hasattr(model, "estimators_") else proba)
+
+
+def named(values):
+    """Return the values of a setting by their names."""
+    return {key if isinstance(key, str) else repr(key): value for key, value in values.items()}
+
+
+CHOICES = (
+    {name: list(named(values)) for name, values in (PARAMETERS | REGRESSOR).items()}
+    | {"X": list(FEATURES), "y": list(LABELS), "weight": list(WEIGHTS), "rows": list(ROWS)}
+    | ACTIONS
+    | {"asked": [*ASKED, "interval"]}
+)
+
+SHARED = ("prior_precision", "prior_mean", "fit_intercept", "particles", "random_state")
+
+strategy = cases(CHOICES)
+
+
+def examine(case):
+    """Run a case; see the oracle for what it may end with."""
+    x, y, rng = plain_rows(case["seed"])
+    known = REGRESSOR | {name: PARAMETERS[name] for name in SHARED} if case.get("kind") == "regressor" else PARAMETERS
+    settings = {name: named(known[name])[case[name]] for name in known if name in case}
+    if not takes_the_default(case) and case.get("kind") != "regressor":
+        settings = {"prior_precision": 1.0, **settings}
+    X = FEATURES[case.get("X", "plain")](x, rng)
+    if "y" not in case and hasattr(X, "__len__") and not hasattr(X, "nnz") and len(X) < len(y):
+        y = y[: len(X)]
+    Y = LABELS[case.get("y", "real" if case.get("kind") == "regressor" else "two")](y, rng)
+    weight = WEIGHTS[case["weight"]](len(y), rng) if "weight" in case else None
+    with judged(), tempfile.TemporaryDirectory() as folder:
+        if case.get("kind") == "regressor":
+            regress(case, settings, X, Y, weight, Path(folder) / "model.safetensors")
+            return
+        model = eb.EnsembleClassifier(**{"particles": 30, "random_state": 0, **settings})
+        fitted = first(case, model, X, Y, weight, x)
+        second(case, fitted, X, Y, weight)
+        if case.get("asked") in ASKED:
+            ASKED[case["asked"]](fitted, X, Y)
+        rows = ROWS[case["rows"]](X) if "rows" in case else X
+        check(fitted, rows, Path(folder) / "model.safetensors")

@@ -2,6 +2,7 @@
 
 import io
 import pickle
+import tempfile
 import warnings
 from copy import deepcopy
 from types import SimpleNamespace
@@ -12,7 +13,7 @@ from torch import nn
 from torch.nn.utils import parametrizations, prune
 
 import enkbayes as eb
-from enkbayes.nets import BayesianHead, BayesianNetwork, OODScore
+from enkbayes.nets import BayesianHead, BayesianNetwork, MultiLabel, OODScore
 from fuzz.data import plain_rows
 from fuzz.deviations import cases
 from fuzz.oracle import Refused, check_proba, judged, require, same
@@ -275,8 +276,8 @@ CHOICES = (
     {name: list(values) for name, values in (HEAD | NETWORK | BOTH).items()}
     | {"model": list(MODELS), "outputs": ["1", "2", "3"], "x": list(INPUTS), "y": list(LABELS), "loader": list(LOADERS)}
     | {"kind": ["network", "score"], "held_out": list(LOADERS), "held_out x": list(INPUTS), "rows of": list(INPUTS)}
-    | {"run seed": ["-1", "None", "x", "7"]}
-    | {"then": ["state", "pickle", "copy", "half", "double", "train", "export", "uncertainty", "moved"]}
+    | {"run seed": ["-1", "None", "x", "7"], "task": ["regression", "labels"]}
+    | {"then": ["state", "file", "pickle", "copy", "half", "double", "train", "export", "uncertainty", "moved"]}
 )
 
 strategy = cases(CHOICES, most=4)
@@ -288,6 +289,7 @@ def given(case, choices):
 
 def features_of(kind, model):
     """Return a value of `features=`; those of models without such a part are refused."""
+    torch.manual_seed(0)  # the same part whenever it is asked for
     part = nn.Sequential(nn.Linear(3, 4), nn.Tanh())
     return {
         "function": torch.tanh,
@@ -303,10 +305,15 @@ def features_of(kind, model):
 def examine(case):
     """Run a case; see the oracle for what it may end with."""
     torch.manual_seed(case["seed"])
-    outputs = int(case.get("outputs", "3"))
+    outputs = int(case.get("outputs", "1" if case.get("task") == "regression" else "3"))
     rows, labels, _ = plain_rows(case["seed"], 20)
     x, y = torch.as_tensor(rows, dtype=torch.float32), torch.as_tensor(labels)
-    y = (y > 0).long() if outputs < 3 else y
+    if case.get("task") == "regression":
+        y = x[:, 0] + 0.1 * y
+    elif case.get("task") == "labels":
+        y = (x[:, :outputs] + 0.1 * y[:, None] > 0).float()
+    elif outputs < 3:
+        y = (y > 0).long()
     if case.get("model") in ("double", "half", "bfloat16"):
         x = x.to({"double": torch.float64, "half": torch.float16, "bfloat16": torch.bfloat16}[case["model"]])
     model = MODELS[case.get("model", "plain")](outputs)
@@ -349,10 +356,15 @@ def fitted(case, model, loader, held):
         options["seed"] = {"-1": -1, "None": None, "x": "x", "7": 7}[case["run seed"]]
     if case.get("kind") == "network":
         options = {"rank": 2, "particles": 12} | options | given(case, NETWORK)
-        return BayesianNetwork.fit(model, loader, calibration=held, **options)
+        fit = MultiLabel.fit_network if case.get("task") == "labels" else BayesianNetwork.fit
+        return fit(model, loader, calibration=held, **options)
     options = {"particles": 30} | options | given(case, HEAD)
     if "features" in case:
         options["features"] = features_of(case["features"], model)
+    if case.get("task") == "labels":
+        return MultiLabel.fit_head(model, loader, calibration=held, **options)
+    if case.get("task") == "regression":
+        options["regression"] = True
     return BayesianHead.fit(model, loader, calibration=held, **options)
 
 
@@ -369,34 +381,51 @@ def refuse_unless_taken(model, x):
         raise Refused(f"the model itself: {error}") from error
 
 
+def checked(case, posterior, x):
+    """Return the predictions for x, once they are sound: probabilities of classes or of labels, or numbers."""
+    found = call(posterior, x).detach()
+    if case.get("task") == "regression":
+        require(bool(torch.isfinite(found).all()), "predictions are not finite")
+    elif case.get("task") == "labels":
+        check_proba(torch.stack([found, 1 - found], dim=-1))
+    else:
+        check_proba(found.float() if found.dtype == torch.bfloat16 else found)
+    return found
+
+
 def examine_module(case, posterior, model, x):
-    proba = call(posterior, x).detach()
-    check_proba(proba.float() if proba.dtype == torch.bfloat16 else proba)
-    then = case.get("then")
+    proba, then = checked(case, posterior, x), case.get("then")
     if then == "uncertainty":
         found = posterior.predict_uncertainty(x)
         require(bool(torch.isfinite(found.total).all()), "uncertainties are not finite")
-    if then in ("state", "pickle", "copy"):
-        again = deepcopy(posterior) if then == "copy" else None
-        if then == "pickle":
-            again = pickle.loads(pickle.dumps(posterior))
-        if then == "state":
-            again = deepcopy(posterior)
-            stream = io.BytesIO()
-            torch.save(posterior.state_dict(), stream)
-            stream.seek(0)
-            again.load_state_dict(torch.load(stream))
-        require(same(call(again, x).detach().float(), proba.detach().float()), "the copy predicts something else")
+    if then in ("state", "pickle", "copy", "file"):
+        again = another(case, posterior, model)
+        require(same(call(again, x).detach().float(), proba.float()), "the copy predicts something else")
     if then == "moved":
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter.add_(1.0)
-        require(
-            same(call(posterior, x).detach().float(), proba.detach().float()), "the prediction moves with the model"
-        )
-    if then == "half" and isinstance(x, torch.Tensor) and x.dtype == torch.float32:
-        check_proba(posterior.half()(x.half()).float())
-    if then == "double" and isinstance(x, torch.Tensor) and x.dtype == torch.float32:
-        check_proba(posterior.double()(x.double()))
+        require(same(call(posterior, x).detach().float(), proba.float()), "the prediction moves with the model")
+    if then in ("half", "double") and isinstance(x, torch.Tensor) and x.dtype == torch.float32:
+        checked(case, getattr(posterior, then)(), getattr(x, then)())
     if then == "train":
-        require(same(call(posterior.train(), x).detach().float(), proba.detach().float()), "train() changes it")
+        require(same(call(posterior.train(), x).detach().float(), proba.float()), "train() changes it")
+
+
+def another(case, posterior, model):
+    """Return the posterior as a copy, a pickle, a state or a file brings it back."""
+    then = case["then"]
+    if then == "pickle":
+        return pickle.loads(pickle.dumps(posterior))
+    if then == "file" and case.get("task") != "labels":  # several labels have a file for each
+        with tempfile.TemporaryDirectory() as folder:
+            posterior.save(f"{folder}/module.safetensors")
+            part = features_of(case["features"], model) if "features" in case else model
+            return type(posterior).load(f"{folder}/module.safetensors", part)
+    again = deepcopy(posterior)
+    if then == "state":
+        stream = io.BytesIO()
+        torch.save(posterior.state_dict(), stream)
+        stream.seek(0)
+        again.load_state_dict(torch.load(stream))
+    return again
