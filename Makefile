@@ -65,16 +65,18 @@ bench-usefulness: .venv/.test  # stores trained networks and results, so an inte
 VERSIONS := tests/core tests/engine tests/solvers tests/samplers tests/inference tests/storage tests/estimators tests/cli
 WITHOUT_TORCH := numpy scipy scikit-learn threadpoolctl array-api-compat safetensors typer rich pyarrow \
   pandas matplotlib jinja2 pytest hypothesis
+WORKERS := --doctest-ignore-import-errors  # the scripts of several processes need PyTorch
 test-oldest:  # tests the oldest supported versions, in an environment of their own, without PyTorch
 	$(PYTHON) -m venv .venv-oldest
 	.venv-oldest/bin/python -m pip install --quiet --disable-pip-version-check --only-binary :all: --constraint oldest.txt \
 	  $(WITHOUT_TORCH)
-	PYTHONPATH=src OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 .venv-oldest/bin/python -m pytest --quiet $(VERSIONS)
+	SCIPY_ARRAY_API=1 PYTHONPATH=src OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 .venv-oldest/bin/python -m pytest --quiet \
+	  $(WORKERS) $(VERSIONS)
 
 test-newest:  # tests the newest versions, in an environment of their own, without PyTorch
 	$(PYTHON) -m venv .venv-newest
 	.venv-newest/bin/python -m pip install --quiet --disable-pip-version-check --upgrade $(WITHOUT_TORCH)
-	PYTHONPATH=src OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 .venv-newest/bin/python -m pytest --quiet $(VERSIONS)
+	PYTHONPATH=src OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 .venv-newest/bin/python -m pytest --quiet $(WORKERS) $(VERSIONS)
 
 bench-defaults: .venv/.test .venv/.benchmarks  # downloads 36 data sets; resumes, about an hour on one core
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/defaults.py --sets evaluation

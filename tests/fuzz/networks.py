@@ -1,5 +1,6 @@
 """Fuzz cases of BayesianHead, BayesianNetwork and OODScore: hostile models, loaders and options."""
 
+import inspect
 import io
 import pickle
 import tempfile
@@ -362,6 +363,8 @@ def fitted(case, model, loader, held):
     if "features" in case:
         options["features"] = features_of(case["features"], model)
     if case.get("task") == "labels":
+        known = inspect.signature(MultiLabel.fit_head).parameters
+        options = {name: value for name, value in options.items() if name in known}
         return MultiLabel.fit_head(model, loader, calibration=held, **options)
     if case.get("task") == "regression":
         options["regression"] = True

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import torch
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import scale
@@ -85,6 +84,7 @@ def test_one_fold_beyond_a_number_of_rows(digits):
 
 
 def test_tensors_and_weights(digits):
+    torch = pytest.importorskip("torch")
     features, labels = digits[0][:200], digits[1][:200]
     weights = np.linspace(0.5, 1.5, 200)
     theirs = eb.Problem.create(torch.asarray(features), labels, weights=weights)

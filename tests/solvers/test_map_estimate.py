@@ -1,6 +1,5 @@
 """The gradient of the loss, and the maximum of the posterior."""
 
-import array_api_strict
 import numpy as np
 import pytest
 import scipy.sparse
@@ -150,7 +149,7 @@ def test_says_when_it_has_not_converged():
 )
 def test_same_numbers_on_every_library(library, likelihood):
     if library == "strict":
-        convert = array_api_strict.asarray
+        convert = pytest.importorskip("array_api_strict").asarray
     elif library == "jax":
         convert = pytest.importorskip("jax").numpy.asarray
     else:

@@ -71,7 +71,7 @@ class MixturePosterior:
     held_out: bool = False
 
     def __post_init__(self) -> None:
-        count, weights = len(self.components), np.asarray(self.weights, dtype=np.float64)
+        count, weights = len(self.components), _numbers(self.weights)
         if not count or weights.shape != (count,) or not np.all(weights >= 0) or abs(weights.sum() - 1) > 1e-6:
             raise ValueError(f"{count} components have the weights {self.weights}; expected as many, with the sum 1")
         if len(self.priors) not in (0, count) or len(self.prior_weights) != len(self.priors):
@@ -290,6 +290,14 @@ def proportional(weights: Sequence[float], size: int) -> np.ndarray[Any, Any]:
     largest = np.argsort(counts - shares, kind="stable")[: size - counts.sum()]
     counts[largest] += 1
     return np.asarray(counts)
+
+
+def _numbers(weights: Any) -> np.ndarray[Any, Any]:
+    """Return weights as an array, and as none what is no numbers."""
+    try:
+        return np.asarray(weights, dtype=np.float64)
+    except (TypeError, ValueError):
+        return np.zeros(0)
 
 
 def _same(a: Any, b: Any) -> bool:

@@ -10,13 +10,13 @@ from typing import Any, Self
 import numpy as np
 from scipy.special import ndtri
 from sklearn.base import BaseEstimator, RegressorMixin
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from enkbayes.core.gaussian import Gaussian
 from enkbayes.core.likelihoods import Normal
 from enkbayes.core.posterior import Posterior, Uncertainty
 from enkbayes.core.problem import Problem
+from enkbayes.estimators.specification import seed_of
 from enkbayes.inference.evidence import Evidence, log_evidence
 from enkbayes.inference.linear_regression import WIDE, regression_scales
 from enkbayes.inference.priors import AUTO, is_auto, weight_prior
@@ -264,7 +264,7 @@ class EnsembleRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         return 1.0, 1.0 if prior.dim > self.n_features_in_ else None
 
     def _keep(self, problem: Problem, data: str) -> None:
-        seed = int(check_random_state(self.random_state).randint(2**31))
+        seed = seed_of(self.random_state)
         found = run(problem, MeanField(), particles=self.particles, seed=seed, progress=self.progress)
         self.posterior_, self.problem_ = replace(found, state=None), problem
         self.fingerprint_, self._evidence = data, None

@@ -62,8 +62,7 @@ class Specification:
 
     def draw_seed(self) -> int:
         """Return the seed of a fit; a RandomState gives another one each time."""
-        given = self.random_state
-        return int(given if isinstance(given, int | np.integer) else check_random_state(given).randint(2**31 - 1))
+        return seed_of(self.random_state)
 
     @property
     def method(self) -> Sampler:
@@ -184,3 +183,10 @@ class Specification:
             )
 
         return fit
+
+
+def seed_of(random_state: Any) -> int:
+    """Return a seed: the number itself, or another one from a RandomState each time."""
+    if isinstance(random_state, int | np.integer):
+        return int(random_state)
+    return int(check_random_state(random_state).randint(2**31 - 1))

@@ -177,7 +177,10 @@ def feature_groups(size: int, labels: Any = None) -> Numbers:
     given = np.asarray(labels)
     if given.shape != (size,):
         raise ValueError(f"prior_groups has shape {given.shape}; expected ({size},), a label for each feature")
-    return np.unique(given, return_inverse=True)[1]
+    try:
+        return np.unique(given, return_inverse=True)[1]
+    except TypeError:
+        raise ValueError("prior_groups has labels that cannot be sorted; expected text, or numbers") from None
 
 
 def with_variances(problem: Problem, groups: Numbers, variances: Any) -> Problem:
