@@ -38,6 +38,16 @@ FOUND = {
         {"seed": 0, "kind": "regressor", "random_state": "1180591620717411303424"},
         None,
     ),
+    "a regressor with a huge prior mean": (
+        "estimator",
+        {"seed": 0, "prior_mean": "1e+300", "kind": "regressor", "prior_precision": "1e+150"},
+        "refused",
+    ),
+    "several labels with a precision that is text": (
+        "networks",
+        {"seed": 0, "intercept_precision": "'auto'", "task": "labels"},
+        "refused",
+    ),
     "weights of a mixture that are text": ("core", {"seed": 0, "mixture": "text"}, "refused"),
     "a likelihood that is text": ("core", {"seed": 0, "likelihood": "text"}, "refused"),
     "a likelihood that is a class": ("core", {"seed": 0, "likelihood": "class"}, "refused"),

@@ -115,9 +115,9 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     random_state : int, RandomState or None
         Seed of the initial ensemble, of the noise of the stochastic sampler, and of `polish`.
     warm_start : bool
-        Start `fit` from the previous fit when shape and classes agree, there are more particles than parameters, and the
-        prior is not averaged over. A sampler that converges gives the same answer up to its tolerance, in fewer steps.
-        Homotopies start from the prior and raise an error.
+        Start `fit` from the previous fit when shape and classes agree, there are more particles than parameters, and
+        the prior is not averaged over. A sampler that converges gives the same answer up to its tolerance, in fewer
+        steps. Homotopies start from the prior and raise an error.
     intercept_precision : float or "auto"
         Inverse variance of the prior of the intercept. The default is weak (standard deviation 10), also when the
         prior of the weights is chosen: a single number hardly determines the width of its own prior.

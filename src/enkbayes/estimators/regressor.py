@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from enkbayes.core.gaussian import Gaussian
 from enkbayes.core.likelihoods import Normal
+from enkbayes.core.numerics import in_range
 from enkbayes.core.posterior import Posterior, Uncertainty
 from enkbayes.core.problem import Problem
 from enkbayes.estimators.specification import seed_of
@@ -107,6 +108,7 @@ class EnsembleRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         self.random_state = random_state
         self.progress = progress
 
+    @in_range("the regression")
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Fit to features X (N, D), dense or sparse, and targets y (N,); `sample_weight` (N,) says how often each row
         counts. Discards earlier fits.
@@ -116,6 +118,7 @@ class EnsembleRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         self._keep(problem, fingerprint(X, y, sample_weight))
         return self
 
+    @in_range("the regression")
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Learn from one more batch; the posterior so far is the prior, which is exact for a given noise.
 

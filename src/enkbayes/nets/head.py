@@ -20,7 +20,15 @@ from enkbayes.inference import Calibration
 from enkbayes.inference.far_field import FarFieldChoice
 from enkbayes.nets.far_field import FarField
 from enkbayes.nets.files import linear_in, place_in, read, readable, restore, write
-from enkbayes.nets.last_layer import Fitted, LastLayer, Source, body_of, fit_classes, fit_regression
+from enkbayes.nets.last_layer import (
+    Fitted,
+    LastLayer,
+    Source,
+    body_of,
+    fit_classes,
+    fit_regression,
+    stated_precisions,
+)
 from enkbayes.nets.layers import Layer, Tap, encoder, linear_layer, linear_names, without_layer
 from enkbayes.nets.loaders import Place
 from enkbayes.nets.models import finite
@@ -161,11 +169,9 @@ class BayesianHead(PosteriorModule):
         class_names : sequence of str, optional
             The names of the classes 0 ... K-1, for `classes`.
         """
-        precisions = (prior_precision, intercept_precision)
-        given = {"prior_precision": prior_precision, "intercept_precision": intercept_precision}
-        for name, value in (given | {"noise_variance": noise_variance}).items():
-            if value is not None:
-                check_positive(name, value)
+        precisions = stated_precisions(prior_precision, intercept_precision)
+        if noise_variance is not None:
+            check_positive("noise_variance", noise_variance)
         if calibration is not None and not regression and (prior is not None or precisions != (None, None)):
             raise ValueError("calibration data choose the prior; pass either calibration= or a prior, not both")
         if views is not None and calibration is None:

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from enkbayes.core.arguments import check_positive
 from enkbayes.core.gaussian import Gaussian
 from enkbayes.core.logit_noise import takes_noise
 from enkbayes.core.posterior import Posterior
@@ -141,6 +142,14 @@ def body_of(model: nn.Module, output: Any) -> nn.Module:
     body = frozen_copy(model)
     body.register_forward_hook(Logits(output).hook)
     return body
+
+
+def stated_precisions(weights: Any, bias: Any) -> tuple[float | None, float | None]:
+    """Return the precisions of weights and bias as the user states them, None for those that are to be chosen."""
+    for name, value in (("prior_precision", weights), ("intercept_precision", bias)):
+        if value is not None:
+            check_positive(name, value)
+    return weights, bias
 
 
 def fit_classes(

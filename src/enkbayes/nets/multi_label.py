@@ -11,7 +11,7 @@ from torch import nn
 
 from enkbayes.core.posterior import Uncertainty
 from enkbayes.nets.head import BayesianHead
-from enkbayes.nets.last_layer import LastLayer, Source, fit_classes
+from enkbayes.nets.last_layer import LastLayer, Source, fit_classes, stated_precisions
 from enkbayes.nets.loaders import Place, Reader, device_of, shown
 from enkbayes.nets.models import Logits, frozen_copy, run
 from enkbayes.nets.network import BayesianNetwork
@@ -64,7 +64,7 @@ class MultiLabel(nn.Module):  # type: ignore[misc]
         """Return a posterior for each row of the last layer. The arguments are those of `BayesianHead.fit`; labels of a
         batch are (n, K), 0 or 1. The network runs on all data once, and once for a prediction.
         """
-        precisions = (prior_precision, intercept_precision)
+        precisions = stated_precisions(prior_precision, intercept_precision)
         if calibration is not None and precisions != (None, None):
             raise ValueError("calibration data choose the prior; pass either calibration= or a prior, not both")
         sampler = None if sampler is None else as_sampler(sampler)
