@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from fuzz.oracle import Broken, Refused
 
-SHARES = {"estimator": 0.45, "core": 0.25, "command": 0.1, "networks": 0.2}
+SHARES = {"estimator": 0.45, "core": 0.3, "command": 0.05, "networks": 0.2}
 CHUNK = 100  # cases of a seed; the first of each is the plain one
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results" / "fuzz.json"
 

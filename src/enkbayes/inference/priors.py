@@ -86,7 +86,7 @@ def groups_to_choose(
     """Return the group (P,) of each parameter whose prior is to be chosen by evidence and -1 for the others; None
     without any. An average over the width keeps the ratios of the groups' variances, which the evidence chooses.
     """
-    grouped = is_average(precision) and feature_groups(linear.features, groups).any()
+    grouped = is_average(precision) and bool(feature_groups(linear.features, groups).any())
     weights, intercept = is_auto(precision) or grouped, is_auto(intercept_precision) and linear.intercept
     if not (weights or intercept):
         return None
