@@ -27,7 +27,7 @@ logging.disable(logging.WARNING)
 
 def _import_detectors():
     """Return pytorch_ood.detector, without the package's models and data sets, which need torchvision."""
-    site = Path(importlib.util.find_spec("numpy").origin).parent.parent
+    site = Path(importlib.util.find_spec("pytorch_ood").origin).parent.parent
     for name in ("pytorch_ood", "pytorch_ood.model"):
         module = types.ModuleType(name)
         module.__path__ = [str(site / name.replace(".", "/"))]

@@ -32,7 +32,6 @@ from default_sets import load
 from torch import nn
 from torch.nn import functional
 
-from enkbayes.nets.far_field import summary
 from enkbayes.reproduction.datasets.cifar import load_cifar10
 from enkbayes.reproduction.datasets.downloads import cache_folder
 from enkbayes.reproduction.datasets.idx import load_fashion_mnist, load_mnist
@@ -469,33 +468,24 @@ def parts(rows: Rows) -> Iterator[tuple[str, Vector, Vector | None]]:
 
 
 @torch.no_grad()
-def layers(model: nn.Module, x: torch.Tensor) -> tuple[list[Vector], list[Vector], Vector]:
-    """Return the inputs of all linear and convolution layers, averaged over positions, their outputs, with the root
-    mean square over positions too, and the logits."""
-    kinds = (nn.Linear, nn.Conv2d)
+def layers(model: nn.Module, x: torch.Tensor) -> tuple[list[Vector], Vector]:
+    """Return the inputs of all linear and convolution layers, averaged over positions, and the logits."""
     inputs: list[list[Vector]] = []
-    outputs: list[list[Vector]] = []
     zs = []
     for chunk in x.split(500):
         a: list[Vector] = []
-        h: list[Vector] = []
 
-        def hook(module: nn.Module, given: Any, found: torch.Tensor, a: Any = a, h: Any = h) -> None:
+        def hook(_: nn.Module, given: Any, a: Any = a) -> None:
             first = given[0]
             a.append((first if first.ndim == 2 else first.flatten(2).mean(dim=2)).numpy())
-            h.append(summary(found, channels_last=isinstance(module, nn.Linear)).numpy())
 
-        handles = [m.register_forward_hook(hook) for m in model.modules() if isinstance(m, kinds)]
+        kinds = (nn.Linear, nn.Conv2d)
+        handles = [m.register_forward_pre_hook(hook) for m in model.modules() if isinstance(m, kinds)]
         zs.append(model(chunk).numpy())
         for handle in handles:
             handle.remove()
         inputs.append(a)
-        outputs.append(h)
-    return (
-        [np.concatenate(each) for each in zip(*inputs, strict=True)],
-        [np.concatenate(each) for each in zip(*outputs, strict=True)],
-        np.concatenate(zs),
-    )
+    return [np.concatenate(each) for each in zip(*inputs, strict=True)], np.concatenate(zs)
 
 
 def tensor_of(x: Vector) -> torch.Tensor:
@@ -525,7 +515,7 @@ def prepared(name: str, seed: int) -> tuple[Rows, nn.Module]:
 
 
 def stored(name: str, seed: int) -> dict[str, Vector]:
-    """Return the arrays of a task: PART/a0 ... (inputs of layers), PART/h0 ... (outputs), PART/z, PART/y, W and b."""
+    """Return the arrays of a task: PART/a0 ... (inputs of layers), PART/z, PART/y, W and b of the last layer."""
 
     def make() -> dict[str, Vector]:
         begun = time.process_time()
@@ -534,8 +524,8 @@ def stored(name: str, seed: int) -> dict[str, Vector]:
         bias = torch.zeros(last.out_features) if last.bias is None else last.bias
         arrays = {"W": last.weight.detach().numpy(), "b": bias.detach().numpy()}
         for part, x, y in parts(rows):
-            a, h, z = layers(model, tensor_of(x))
-            arrays |= {f"{part}/a{i}": v for i, v in enumerate(a)} | {f"{part}/h{i}": v for i, v in enumerate(h)}
+            a, z = layers(model, tensor_of(x))
+            arrays |= {f"{part}/a{i}": v for i, v in enumerate(a)}
             arrays[f"{part}/z"] = z
             if y is not None:
                 arrays[f"{part}/y"] = y

@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import subprocess
+import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -125,27 +126,33 @@ def lines_file(which: str) -> Path:
     return folder() / f"results-{which}-v{VERSION}.jsonl"
 
 
-def measured(which: str, names: list[str], python: str, minutes: float | None = None) -> list[dict[str, Any]]:
-    """Return the stored lines of some tasks, after measuring those that are missing."""
+def lines_of(which: str, names: list[str]) -> list[dict[str, Any]]:
+    """Return the stored lines of some tasks."""
     path = lines_file(which)
     lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-    known = {(line["task"], line["seed"]) for line in lines}
-    peers = None
-    for name in names:
-        for seed in TASKS[name].seeds:
-            if (name, seed) in known:
-                continue
-            if which == "peers":
-                peers = peers or Peers(python)
-                found = peers_on(peers, name, seed)
-            else:
-                found = ours_on(name, seed)
-            lines.append({"task": name, "seed": seed, "methods": found})
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with path.open("a") as file:
-                file.write(json.dumps(lines[-1]) + "\n")
-            print(which, name, seed, flush=True)
     return [line for line in lines if line["task"] in names]
+
+
+def measure(sides: tuple[str, ...], names: list[str], seeds: list[int], python: str) -> None:
+    """Measure what is missing, one seed of all tasks after the other, and store every line."""
+    known = {(which, line["task"], line["seed"]) for which in sides for line in lines_of(which, names)}
+    peers = None
+    for seed in seeds:
+        for name in names:
+            for which in sides:
+                if seed not in TASKS[name].seeds or (which, name, seed) in known:
+                    continue
+                begun = time.process_time()
+                if which == "peers":
+                    peers = peers or Peers(python)
+                    found = peers_on(peers, name, seed)
+                else:
+                    found = ours_on(name, seed)
+                path = lines_file(which)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                with path.open("a") as file:
+                    file.write(json.dumps({"task": name, "seed": seed, "methods": found}) + "\n")
+                print(f"{which} {name} {seed}: {time.process_time() - begun:.0f} s here", flush=True)
 
 
 def means(lines: list[dict[str, Any]], group: str) -> dict[str, dict[str, float]]:
@@ -181,6 +188,7 @@ def main() -> None:
     parser.add_argument("--development", action="store_true")
     parser.add_argument("--peers", default=".venv-peers/bin/python", help="Python of the environment with pytorch-ood")
     parser.add_argument("--only", choices=("ours", "peers"))
+    parser.add_argument("--seeds", default="0,1,2")
     parser.add_argument("--tasks", help="names, separated by semicolons")
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -188,10 +196,9 @@ def main() -> None:
     names = list(DEVELOPMENT if options.development else EVALUATION)
     if options.tasks:
         names = options.tasks.split(";")
-    lines = []
-    for which in (options.only,) if options.only else ("peers", "ours"):
-        lines += measured(which, names, options.peers)
-    print(table(lines, names))
+    sides = (options.only,) if options.only else ("ours", "peers")
+    measure(sides, names, list(map(int, options.seeds.split(","))), options.peers)
+    print(table([line for which in sides for line in lines_of(which, names)], names))
 
 
 if __name__ == "__main__":

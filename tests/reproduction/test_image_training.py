@@ -291,6 +291,25 @@ def test_two_logits_train_as_their_difference():
     torch.testing.assert_close(pair[1].weight[1:] - pair[1].weight[:1], single[1].weight, rtol=1e-4, atol=1e-6)
 
 
+def test_smoothed_labels_and_half_precision_train():
+    images, labels = pictures()
+    torch.manual_seed(1)
+    begun = linear(3).state_dict()
+    found = {}
+    for changed in ({}, {"label_smoothing": 0.4}, {"bfloat16": True}):
+        model = linear(3)
+        model.load_state_dict(begun)
+        train_on_images(model, images, labels, replace(QUICK, epochs=40, learning_rate=1e-4, **changed))
+        with torch.no_grad():
+            proba = model(image_tensor(images)).softmax(dim=1)
+        assert (proba.argmax(dim=1).numpy() == labels).all()
+        assert proba.dtype == torch.float32
+        found[tuple(changed)] = proba.amax(dim=1).mean()
+    assert found["label_smoothing",] < 0.9
+    assert found[()] > 0.95
+    assert 0 < abs(found["bfloat16",] - found[()]) < 0.01
+
+
 def test_the_rate_rises_and_falls():
     training = ImageTraining(learning_rate=0.2)
     shares = np.linspace(0, 1, 101)

@@ -48,6 +48,12 @@ def fit(
         ),
     ] = "average",
     sweeps: Annotated[int, typer.Option(min=0, help="Polishing sweeps towards the exact posterior after the fit.")] = 0,
+    far_field: Annotated[
+        bool,
+        typer.Option(
+            "--far-field", help="Add noise to the logits of rows unlike the training data, as much as these allow."
+        ),
+    ] = False,
     max_steps: Annotated[
         int | None, typer.Option(min=1, help="Largest number of steps of a sampler that runs until it has converged.")
     ] = None,
@@ -76,10 +82,12 @@ def fit(
     with together(checkpoint) as processes:
         output = Output(as_json, quiet or not processes.leads)
         classifier = EnsembleClassifier(
-            particles=particles, random_state=seed, progress=output.interactive, sweeps=sweeps
+            particles=particles, random_state=seed, progress=output.interactive, sweeps=sweeps, far_field=far_field
         )
         with shared_errors():
             classifier.set_params(sampler=_sampler(sampler, max_steps), prior_precision=_precision(prior_precision))
+            if far_field and processes.count > 1:
+                raise ValueError("--far-field needs all rows in one process; leave it out, or run without torchrun")
             if processes.leads:
                 _check_files(out, report, checkpoint)
             data = TrainingData.load(train, target)
@@ -262,6 +270,7 @@ def _facts(classifier: EnsembleClassifier, preprocessing: Preprocessing, rows: i
         "prior_precision": float(classifier.prior_precision_),
         "prior_choice": None if classifier.tuning_ is None else asdict(classifier.tuning_),
         "intercept_precision": float(classifier.intercept_precision),
+        "far_field": _far_field(classifier),
         "log_evidence": asdict(classifier.evidence_) | {"text": str(classifier.evidence_)},
         "sampler": info.sampler,
         "particles": classifier.particles,
@@ -270,6 +279,12 @@ def _facts(classifier: EnsembleClassifier, preprocessing: Preprocessing, rows: i
         "converged": info.converged,
         "message": info.message,
     }
+
+
+def _far_field(classifier: EnsembleClassifier) -> str | None:
+    """Say what was chosen, if far-field variance was asked for."""
+    found = classifier.far_field_ if classifier.far_field else None
+    return None if found is None or found.choice is None else found.choice.message
 
 
 def _prior(facts: dict[str, Any]) -> str:
@@ -299,6 +314,7 @@ def _shown(facts: dict[str, Any]) -> dict[str, str]:
         "classes": f"{len(classes)}: {few}",
         "features": f"{facts['features']} from {facts['columns']} columns",
         "prior": _prior(facts),
+        **({} if facts["far_field"] is None else {"far field": facts["far_field"]}),
         "sampler": f"{facts['sampler'].partition('(')[0]}, {facts['particles']} particles",
         "steps": text(facts["steps"]) + ("" if resumed is None else f", resumed from step {text(resumed)}"),
         "residual": text(facts["residual"]),

@@ -45,6 +45,8 @@ class ImageTraining:
     momentum: float = 0.9
     weight_decay: float = 5e-4
     seed: int = 0
+    label_smoothing: float = 0.0  # of several classes
+    bfloat16: bool = False  # convolutions in half precision, twice as fast on processors that have it
 
     def rate(self, share: float) -> float:
         """Return the learning rate after this fraction of all steps."""
@@ -81,7 +83,8 @@ def train_on_images(
         nesterov=training.momentum > 0,
     )
     shapes = [(name, tuple(tensor.shape)) for name, tensor in model.state_dict().items()]
-    name = f"{training!r} {shapes!r} {fingerprint(images.reshape(len(images), -1), labels)}"
+    settings = repr(training).replace(", label_smoothing=0.0, bfloat16=False", "")  # stored networks stay valid
+    name = f"{settings} {shapes!r} {fingerprint(images.reshape(len(images), -1), labels)}"
     begun = _restore(model, optimiser, checkpoint, name)
     x, targets = image_tensor(images), torch.as_tensor(labels)
     model.to(memory_format=torch.channels_last)
@@ -141,11 +144,13 @@ def _epoch(
     for step, rows in enumerate(batches):
         for group in optimiser.param_groups:
             group["lr"] = training.rate((epoch + step / len(batches)) / training.epochs)
-        logits = logits_of(model(augmented(x[rows], random)))
+        with torch.autocast("cpu", torch.bfloat16, enabled=training.bfloat16):
+            logits = logits_of(model(augmented(x[rows], random)))
+        logits = logits.float()
         loss = (
             functional.binary_cross_entropy_with_logits(logits, targets[rows].to(logits.dtype))
             if logits.ndim == 1
-            else functional.cross_entropy(logits, targets[rows])
+            else functional.cross_entropy(logits, targets[rows], label_smoothing=training.label_smoothing)
         )
         optimiser.zero_grad()
         loss.backward()
