@@ -43,10 +43,22 @@ FOUND = {
         {"seed": 0, "prior_mean": "1e+300", "kind": "regressor", "prior_precision": "1e+150"},
         "refused",
     ),
+    "a network with one label": ("networks", {"seed": 0, "outputs": "1", "kind": "network", "task": "labels"}, "valid"),
     "several labels with a precision that is text": (
         "networks",
         {"seed": 0, "intercept_precision": "'auto'", "task": "labels"},
         "refused",
+    ),
+    "a regressor with text": ("estimator", {"seed": 0, "kind": "regressor", "y": "text"}, "refused"),
+    "an average over few rows without an intercept": (
+        "estimator",
+        {"seed": 0, "weight": "one row", "fit_intercept": "False"},
+        None,
+    ),
+    "fewer rows than features without an intercept": (
+        "estimator",
+        {"seed": 0, "X": "wide", "fit_intercept": "False"},
+        "valid",
     ),
     "weights of a mixture that are text": ("core", {"seed": 0, "mixture": "text"}, "refused"),
     "a likelihood that is text": ("core", {"seed": 0, "likelihood": "text"}, "refused"),
@@ -59,6 +71,11 @@ FOUND = {
     "a step of 1e300 in torch": (
         "core",
         {"seed": 0, "library": "torch float32", "sampler": "TrotterSampler ds 1e+300"},
+        None,
+    ),
+    "a long noise step with the strict array library": (
+        "core",
+        {"seed": 0, "sampler": "StochasticSampler ds 1e+300", "library": "strict"},
         None,
     ),
     "chunks of half a row": ("core", {"seed": 0, "chunk": "nan"}, "refused"),

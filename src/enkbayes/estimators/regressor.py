@@ -13,6 +13,7 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from enkbayes.core.gaussian import Gaussian
+from enkbayes.core.labels import real_targets
 from enkbayes.core.likelihoods import Normal
 from enkbayes.core.numerics import in_range
 from enkbayes.core.posterior import Posterior, Uncertainty
@@ -114,7 +115,8 @@ class EnsembleRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         counts. Discards earlier fits.
         """
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=(np.float64, np.float32), y_numeric=True)
-        problem = self._problem(X, np.asarray(y, dtype=np.float64), sample_weight)
+        targets = real_targets(y, X.shape[0], "normal").astype(np.float64)
+        problem = self._problem(X, targets, sample_weight)
         self._keep(problem, fingerprint(X, y, sample_weight))
         return self
 

@@ -528,4 +528,4 @@ def _compact_groups(problem: Problem) -> Numbers:
     """Return the groups (P,) of a problem in the space of its rows."""
     linear = problem.linear_logits("an average over the width of the prior")
     outputs = linear.outputs or 1
-    return np.repeat(np.append(np.zeros(linear.features, dtype=int), [FIXED] * linear.intercept), outputs)
+    return np.repeat([0] * linear.features + [FIXED] * linear.intercept, outputs)

@@ -146,7 +146,7 @@ class MultiLabel(nn.Module):  # type: ignore[misc]
         that heads share runs once.
         """
         first = self.members[0]
-        if not all(member.body is first.body for member in self.members):
+        if not isinstance(first, BayesianHead) or not all(member.body is first.body for member in self.members):
             yield from ((member, member.inputs_and_noise(*args, **kwargs)) for member in self.members)
             return
         with_noise = next((member.far_field for member in self.members if member.far_field.active), first.far_field)

@@ -150,7 +150,7 @@ def _guarded(problem: Problem, step: Callable[[], State], before: State | None) 
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"), problem.resources():
         try:
             state = step()
-            if all_finite(state.ensemble.mean) and all_finite(state.ensemble.basis):
+            if all_finite(state.ensemble.mean) and all_finite(state.ensemble.variances):
                 return state
         except Exception as error:
             if not failed(error):
