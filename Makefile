@@ -90,6 +90,13 @@ dist: .venv/bin/python  # builds wheel and sdist and checks them
 	$(BIN)/python -m build --outdir dist .
 	$(BIN)/python -m twine check --strict dist/*
 
+test-dist: dist  # installs the wheel without extras into clean environments of all Pythons that are here, and tests it
+	bash tests/clean_install.sh dist/*.whl $(VERSIONS)
+
+typed: .venv/.test  # how much of the public interface has types; needs node
+	$(INSTALL) pyright
+	cd docs && ../$(BIN)/pyright --pythonpath ../$(BIN)/python --ignoreexternal --verifytypes enkbayes | tail -25
+
 faults: .venv/.test  # kills processes and fails disks; stores every case, so an interrupted run resumes
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 nice -n 19 $(BIN)/python benchmarks/faults.py
 
