@@ -25,11 +25,12 @@ def page(title: str, modules: tuple[str, ...]) -> str:
         module = importlib.import_module(name)
         public = public_names(name)
         rows = "\n".join(f"   {n}" for n in public)
+        data = "".join(f"\n.. autodata:: {n}\n   :no-value:\n" for n in constants(name))
         heading = f"\n## {name}\n" if len(modules) > 1 else ""
         summary = (module.__doc__ or "").strip().splitlines()[0]
         parts.append(
             f"{heading}\n{summary}\n\n```{{eval-rst}}\n.. currentmodule:: {name}\n\n.. autosummary::\n"
-            f"   :toctree: generated\n   :nosignatures:\n\n{rows}\n```\n"
+            f"   :toctree: generated\n   :nosignatures:\n\n{rows}\n{data}```\n"
         )
     return "".join(parts)
 
@@ -43,6 +44,13 @@ def public_names(name: str) -> list[str]:
         if inspect.isclass(thing := getattr(module, n)) or inspect.isfunction(thing)
     ]
     return here if name == "enkbayes" else [n for n in here if n not in front.__all__]
+
+
+def constants(name: str) -> list[str]:
+    """Return the other public names of a module."""
+    module = importlib.import_module(name)
+    things = {n: getattr(module, n) for n in module.__all__ if not n.startswith("__")}
+    return sorted(n for n, thing in things.items() if not (inspect.isclass(thing) or inspect.isfunction(thing)))
 
 
 if __name__ == "__main__":

@@ -18,7 +18,13 @@ PATIENCE = 50.0  # seconds to wait for the others, so that a lost process ends t
 
 
 class ProcessLost(RuntimeError):
-    """Another process has ended or does not answer."""
+    """Another process has ended or does not answer.
+
+    >>> try:
+    ...     number, count = connect()
+    ... except ProcessLost:
+    ...     print("start all processes again; they go on from the checkpoint")
+    """
 
 
 def connect(patience: float = PATIENCE) -> tuple[int, int]:

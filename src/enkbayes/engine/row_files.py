@@ -97,6 +97,14 @@ class NpzRows:
 class ParquetRows:
     """All columns of a parquet file but `target`, which holds the labels; they must be numbers, or true and false. Read
     a chunk at a time. A missing number is NaN.
+
+    >>> import tempfile
+    >>> import pyarrow as pa
+    >>> from pyarrow import parquet
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     parquet.write_table(pa.table({"a": [1.0, 2.0], "kind": [0, 1]}), f"{folder}/rows.parquet")
+    ...     [(x.tolist(), y.tolist()) for x, y in ParquetRows(f"{folder}/rows.parquet", "kind")]
+    [([[1.0], [2.0]], [0, 1])]
     """
 
     path: str | Path
@@ -138,7 +146,14 @@ class ParquetRows:
 
 
 def open_rows(path: str | Path, target: str | None = None, chunk: int = CHUNK) -> NpzRows | ParquetRows:
-    """Return the rows of an .npz file (arrays X and `target`, default y) or a .parquet file (its column `target`)."""
+    """Return the rows of an .npz file (arrays X and `target`, default y) or a .parquet file (its column `target`).
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     np.savez(f"{folder}/rows.npz", X=np.ones((5, 2)), kind=np.arange(5))
+    ...     [x.shape for x, _ in open_rows(f"{folder}/rows.npz", "kind")]
+    [(5, 2)]
+    """
     kind = Path(path).suffix.lower()
     if kind == ".npz":
         return NpzRows(path, labels=target or "y", chunk=chunk)

@@ -113,7 +113,13 @@ _spare: ContextVar[int] = ContextVar("spare", default=0)
 
 @contextmanager
 def threads_for_chunks(parameters: int) -> Iterator[None]:
-    """Give BLAS's threads to chunks, where there are few parameters."""
+    """Give BLAS's threads to chunks, where there are few parameters.
+
+    >>> with threads_for_chunks(parameters=10):
+    ...     total = sum(range(4))
+    >>> total
+    6
+    """
     if parameters > NARROW or _spare.get() or _blas_threads() < 2:
         yield
         return

@@ -87,6 +87,12 @@ class PriorSearch:
 class Tuning:
     """What was chosen: one prior variance for each group, their log evidence and its method, the number of fits,
     whether the search converged to a maximum inside its bounds, and a sentence.
+
+    >>> import enkbayes as eb
+    >>> features = np.random.default_rng(0).standard_normal((60, 2))
+    >>> _, tuning = tune_prior(eb.Problem.create(features, features[:, 0] > 0.3))
+    >>> len(tuning.variances), tuning.converged
+    (1, True)
     """
 
     variances: tuple[float, ...]

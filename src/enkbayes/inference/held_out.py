@@ -56,6 +56,13 @@ class Score:
 class Calibration:
     """What held-out rows chose: the candidate, the temperature scale 1 / T, the scores of the candidates that were
     tried (temperature scaling first), the number of rows, and a sentence.
+
+    >>> from enkbayes import EnsembleClassifier
+    >>> X = np.linspace(-2, 2, 90)[:, None]
+    >>> y = X[:, 0] + np.sin(9 * X[:, 0]) > 0
+    >>> clf = EnsembleClassifier(prior_mean=[4.0], random_state=0).fit(X[::2], y[::2], X_val=X[1::2], y_val=y[1::2])
+    >>> type(clf.calibration_).__name__, clf.calibration_.rows
+    ('Calibration', 45)
     """
 
     chosen: Candidate

@@ -73,7 +73,14 @@ def leave_one_out_losses(
 def leave_one_out_proba(
     problem: Problem, ensemble: AffineEnsemble | LowRankGaussian, *, point: bool = False, chunk: int = 4096
 ) -> Numbers:
-    """Return the class probabilities (N, K) of every row, predicted without it; see `leave_one_out_losses`."""
+    """Return the class probabilities (N, K) of every row, predicted without it; see `leave_one_out_losses`.
+
+    >>> import enkbayes as eb
+    >>> problem = eb.Problem.create([[1.0], [2.0], [-1.0], [0.5]], [1, 1, 0, 0])
+    >>> posterior = eb.run(problem, eb.MeanField())
+    >>> leave_one_out_proba(problem, posterior.ensemble).shape
+    (4, 2)
+    """
     chunks = row_slices(problem.size, max(chunk // (problem.likelihood.outputs or 1), 64))
     return np.concatenate([_predicted(problem, ensemble, rows, point=point) for rows in chunks])
 

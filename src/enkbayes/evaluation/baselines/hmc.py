@@ -39,6 +39,9 @@ class HMCReport:
     divergences : number of divergent transitions
     acceptance : mean acceptance probability
     gradients : gradient evaluations of all chains after warm-up
+
+    >>> HMCReport(r_hat=1.002, ess=412.0, divergences=0, acceptance=0.9, gradients=21_000).r_hat < MIXED
+    True
     """
 
     r_hat: float

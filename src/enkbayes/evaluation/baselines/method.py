@@ -18,7 +18,14 @@ from enkbayes.samplers.run import run
 
 
 class Predictor(Protocol):
-    """The interface of a fitted method; a `Posterior` is a predictor."""
+    """The interface of a fitted method; a `Posterior` is a predictor.
+
+    >>> import enkbayes as eb
+    >>> problem = eb.Problem.create([[1.0], [2.0], [-1.0], [0.5]], [1, 1, 0, 0])
+    >>> fitted: Predictor = Ensemble("mean-field", eb.MeanField()).fit(problem)
+    >>> fitted.predict_proba([[0.0]]).round(1).tolist()
+    [[0.5, 0.5]]
+    """
 
     def predict_proba(self, features: Array) -> Array:
         """Return class probabilities (n, K) for features (n, D)."""
@@ -33,6 +40,11 @@ class Predictor(Protocol):
 class Method(Protocol):
     """The interface of a method. Methods are frozen dataclasses whose fields are their settings. A method that needs
     optional libraries lists their modules in `needs`, a tuple.
+
+    >>> import enkbayes as eb
+    >>> method: Method = Ensemble("mean-field", eb.MeanField())
+    >>> method.name
+    'mean-field'
     """
 
     @property

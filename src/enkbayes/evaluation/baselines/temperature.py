@@ -22,7 +22,14 @@ HOTTEST = 100.0  # T between 1 / HOTTEST and HOTTEST
 
 @dataclass(frozen=True)
 class TemperatureReport:
-    """The temperature T and the number of held-out rows; found in `posterior.state`."""
+    """The temperature T and the number of held-out rows; found in `posterior.state`.
+
+    >>> features = np.random.default_rng(0).standard_normal((200, 2))
+    >>> labels = features[:, 0] + np.random.default_rng(1).logistic(size=200) > 0
+    >>> report = Temperature().fit(Problem.create(features, labels)).state
+    >>> 0.2 < report.temperature < 5
+    True
+    """
 
     temperature: float
     held_out: int

@@ -15,14 +15,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Picture:
-    """An SVG as a data URL, and its description for screen readers."""
+    """An SVG as a data URL, and its description for screen readers.
+
+    >>> Picture("data:image/svg+xml;base64,", "nothing").alt
+    'nothing'
+    """
 
     source: str
     alt: str
 
 
 def require_report() -> Any:
-    """Return jinja2; raise an ImportError with the remedy if a library for reports is missing."""
+    """Return jinja2; raise an ImportError with the remedy if a library for reports is missing.
+
+    >>> require_report().Template("{{ rows }} rows").render(rows=3)
+    '3 rows'
+    """
     try:
         import jinja2
 
@@ -50,7 +58,14 @@ def picture(figure: Figure, alt: str) -> Picture:
 
 
 def render(template: str, **values: Any) -> str:
-    """Render a template of this package; every value is escaped."""
+    """Render a template of this package; every value is escaped.
+
+    >>> try:
+    ...     render("no_such_page.html.jinja")
+    ... except require_report().TemplateNotFound as error:
+    ...     print(error)
+    no_such_page.html.jinja
+    """
     jinja2 = require_report()
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("enkbayes.evaluation.report"),
