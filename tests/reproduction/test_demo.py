@@ -1,10 +1,15 @@
 """The demo: its scores, its files, and its messages when something is missing."""
 
+import ast
 import base64
+import html
 import json
+import re
 import subprocess
 import sys
+from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -46,6 +51,27 @@ def test_picture_and_report_are_written_and_the_report_is_self_contained(demo):
     assert base64.b64encode(picture).decode() in report
     assert f"{facts['scores']['far-field variance']['confidence'][0]:.3f}" in report
     assert "http" not in report
+
+
+def test_the_report_ends_in_commands_that_work(demo, tmp_path, monkeypatch):
+    report = (demo[0] / "report.html").read_text(encoding="utf-8")
+    steps = html.unescape(report.split("<h2>Next steps</h2>")[1])
+    assert "<h2>" not in steps
+    fit, predict, code = re.findall(r"<code>(.*?)</code>", steps, re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    x = np.random.default_rng(0).standard_normal((300, 2))
+    rows = np.c_[x, x[:, 0] > 0].astype(str)
+    Path("data.csv").write_text("\n".join(["a,b,label", *map(",".join, rows)]))
+    Path("new.csv").write_text("\n".join(["a,b", *map(",".join, rows[:20, :2])]))
+    for line in (fit, predict):
+        program, *arguments = line.split()
+        assert program == "enkbayes"
+        result = call(*arguments)
+        assert result.exit_code == 0, result.stderr
+    assert Path("trust.html").is_file()
+    assert Path("review.html").is_file()
+    assert "decision" in Path("decisions.csv").read_text().splitlines()[0]
+    ast.parse(code)
 
 
 def test_the_printed_table(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -34,7 +35,7 @@ def demo(
     output = Output(as_json, quiet)
     check_folder_writable(out)
     with output.progress("training") as bar:
-        result = run_demo(out, seed, steps=steps, progress=bar)
+        result = run_demo(out, seed, steps=steps, progress=bar, program=program())
     facts = asdict(result) | {"picture": str(result.picture), "report": str(result.report)}
     with written_already(f"picture and report are in {out}"):
         if as_json:
@@ -42,6 +43,12 @@ def demo(
             return
         output.print(_table(result))
         output.print(f"\npicture  {result.picture}\nreport   {result.report}\nseconds  {result.seconds:.1f}")
+        output.print(f"\nNext, fit your own file:\n{program()} fit data.csv --target label --out model.safetensors")
+
+
+def program() -> str:
+    """Return what the user has typed to start this program, such as .venv/bin/enkbayes."""
+    return sys.argv[0] if Path(sys.argv[0]).name == "enkbayes" else "enkbayes"
 
 
 def _table(result: DemoResult) -> Table:

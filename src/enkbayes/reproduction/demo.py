@@ -89,10 +89,15 @@ class DemoData:
 
 
 def run_demo(
-    out: Path, seed: int = 0, *, steps: int = 1500, progress: Callable[[float], None] = lambda _: None
+    out: Path,
+    seed: int = 0,
+    *,
+    steps: int = 1500,
+    progress: Callable[[float], None] = lambda _: None,
+    program: str = "enkbayes",
 ) -> DemoResult:
     """Train for `steps` steps, fit the posterior, and write picture and report into the folder `out`. `progress` is
-    called with the share of the work that is done.
+    called with the share of the work that is done. `program` is what the commands of the report begin with.
 
     Examples
     --------
@@ -121,7 +126,7 @@ def run_demo(
         picture = draw(out / "confidence.png", data.plane, methods)
         scores = {name: demo_scores(predict, data.plane) for name, predict in methods.items()}
     progress(1.0)
-    report = write_report(out / "report.html", scores, picture)
+    report = write_report(out / "report.html", scores, picture, program)
     return DemoResult(scores, fit_steps, picture, report, time.perf_counter() - started)
 
 
@@ -199,8 +204,8 @@ def draw(path: Path, moons: Plane, methods: dict[str, Predict], *, zoom: float =
     return path
 
 
-def write_report(path: Path, scores: dict[str, DemoScores], picture: Path) -> Path:
-    """Write one HTML file that contains table and picture, and return its path."""
+def write_report(path: Path, scores: dict[str, DemoScores], picture: Path, program: str = "enkbayes") -> Path:
+    """Write one HTML file that contains table, picture and next steps, and return its path."""
     page = render(
         "demo.html.j2",
         rows=scores.items(),
@@ -208,6 +213,7 @@ def write_report(path: Path, scores: dict[str, DemoScores], picture: Path) -> Pa
         radii=RADII,
         held_out=HELD_OUT,
         test=TEST,
+        program=program,
         version=__version__,
     )
     with replacing(path) as draft:
