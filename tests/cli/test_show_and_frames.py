@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from typer.testing import CliRunner
 import enkbayes as eb
 from enkbayes.cli import app
 from enkbayes.cli.tables import Preprocessing, Table, read
+from enkbayes.storage.model_file import read as read_model
 
 HEADER = ["id", "age", "town", "score", "sick"]
 
@@ -73,7 +75,8 @@ def test_show(folder):
         "intercept",
         "P(direction)",
         "2.5 %",
-        "good: ",
+        "posterior        good: ",
+        "predictions      good: ",
         "per standard deviation",
     ):
         assert words in shown.stdout
@@ -81,8 +84,47 @@ def test_show(folder):
     rows = eb.load(folder / "m.safetensors").summary(level=0.8).rows
     assert [row["name"] for row in facts["coefficients"]] == [row.name for row in rows]
     assert facts["coefficients"][0]["low"] == rows[0].low
-    assert facts["trust"].startswith(eb.load(folder / "m.safetensors").trust_.verdict)
+    trust = eb.load(folder / "m.safetensors").trust_
+    assert facts["posterior"].startswith(trust.verdict)
+    assert facts["predictions"] == trust.predictions.verdict_and_sentence
     assert call("show", folder / "m.safetensors", "--level", "2").exit_code == 2
+
+
+def test_show_coefficients_in_the_units_of_the_columns(folder):
+    model = folder / "m.safetensors"
+    shown = call("show", model, "--original-units")
+    assert "per unit of the column; the intercept belongs to a row of zeros" in " ".join(shown.stdout.split())
+    rows = json.loads(call("show", model, "--original-units", "--json").stdout)["coefficients"]
+    own = {row["name"]: row for row in rows}
+    row = eb.load(model).summary(original_units=True).rows[0]
+    assert (own["age"]["mean"], own["age"]["low"]) == (row.mean, row.low)
+    table = Table({name: np.array([value]) for name, value in {"age": 44.0, "town": "Rome", "score": 0.5}.items()})
+    clf, prepared = eb.load(model), Preprocessing.from_json(read_model(model).preprocessing)
+    logit = own["intercept"]["mean"] + 44 * own["age"]["mean"] + 0.5 * own["score"]["mean"]
+    logit += own["town: Rome - Bern"]["mean"]
+    assert logit == pytest.approx(float(prepared.transform(table)[0] @ clf.coef_[0] + clf.intercept_[0]))
+
+
+def test_three_classes_without_a_posterior(tmp_path):
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((400, 2))
+    names = np.asarray(["a", "b", "c"])[np.digitize(x[:, 0] + 0.4 * rng.standard_normal(400), [-0.5, 0.5])]
+    data = write(tmp_path / "t.csv", [[*row, name] for row, name in zip(x, names, strict=True)], ["u", "v", "y"])
+    model = tmp_path / "m.safetensors"
+    fitted = call("fit", data, "--target", "y", "--out", model, "--sampler", "mean-field")
+    assert "the sampler was not used" in fitted.stderr
+    assert "use --prior-precision with a number" in fitted.stderr
+    assert "pass a number as prior_precision" not in fitted.stderr + fitted.stdout
+    shown = " ".join(call("show", model).stdout.split())
+    assert "no credible intervals" in shown
+    assert "use --prior-precision with a number" in shown
+    facts = json.loads(call("show", model, "--json").stdout)
+    assert {row["sd"] for row in facts["coefficients"]} == {None}
+    result = call("predict", model, data, "--out", tmp_path / "p.csv", "--review", tmp_path / "r.html")
+    assert result.exit_code == 0, result.stderr
+    page = (tmp_path / "r.html").read_text(encoding="utf-8")
+    data = json.loads(re.search(r'id="data">(.*?)</script>', page, re.DOTALL)[1])
+    assert {sd for row in data["rows"] for _, _, _, sd in row["reasons"]} == {None}
 
 
 def test_show_a_model_of_python(tmp_path):

@@ -8,6 +8,7 @@ from sklearn.datasets import load_iris
 
 import enkbayes as eb
 from enkbayes.core.mixture import MixturePosterior
+from enkbayes.inference.contributions import contributions
 from enkbayes.inference.summary import Contrasts, summarise
 
 rng = np.random.default_rng(2)
@@ -88,6 +89,40 @@ def test_a_mixture_and_particles():
     theta = polished.theta
     counted = summarise(polished, contrasts, level=0.5).rows
     np.testing.assert_allclose([row.low for row in counted], np.quantile(theta, 0.25, axis=0))
+
+
+def test_point_estimates_have_no_intervals():
+    """Held-out rows have chosen scale and spread, which are those of no posterior."""
+    rng = np.random.default_rng(1)
+    x = rng.standard_normal((400, 3))
+    y = np.argmax(x + 0.5 * rng.standard_normal((400, 3)), axis=1)
+    clf = eb.EnsembleClassifier(random_state=0).fit(x, y)
+    assert clf.posterior_.held_out
+    summary = clf.summary()
+    assert all(np.isnan([row.sd, row.low, row.high, row.direction]).all() for row in summary.rows)
+    expected = clf.coef_ - clf.coef_.mean(axis=0)
+    np.testing.assert_allclose([row.mean for row in summary.rows[:9]], expected.T.ravel())
+    assert str(summary).splitlines()[1].split() == ["x0", "0", f"{expected[0, 0]:.4g}", "-", "-", "-", "-"]
+    assert str(summary).splitlines()[-1].startswith("Held-out rows chose the scale")
+    mean, sd = contributions(clf.posterior_, x[:2], np.asarray([0, 1]), np.asarray([1, 2]), [(0,), (1,), (2,)])
+    assert np.isfinite(mean).all()
+    assert np.isnan(sd).all()
+    with pytest.warns(UserWarning, match="the sampler was not used"):
+        eb.EnsembleClassifier("mean-field", random_state=0).fit(x, y)
+
+
+def test_units_of_columns():
+    """Standardised columns, and their coefficients in the units of the columns, are one model."""
+    centres, scales = np.asarray([40.0, -3.0, 0.0]), np.asarray([10.0, 0.5, 1.0])
+    standard = eb.EnsembleClassifier(prior_precision=1.0, random_state=0).fit(X, Y)
+    for intercept in (True, False):
+        contrasts = Contrasts.of("abc", intercept=intercept).in_units_of(centres, scales)
+        weights = np.append(standard.coef_[0], standard.intercept_)[: 3 + intercept]
+        found = contrasts.matrix @ weights
+        x = centres + scales * X[:5]
+        shift = 0 if intercept else standard.coef_[0] @ (centres / scales)
+        logits = x @ found[:3] + (found[3] if intercept else -shift)
+        np.testing.assert_allclose(logits, X[:5] @ weights[:3] + (weights[3] if intercept else 0.0))
 
 
 def test_wrong_levels():

@@ -226,15 +226,15 @@ def written_already(what: str | None) -> Iterator[None]:
         raise ValueError(f"{sentence_of(error)}; {what}") from None
 
 
-MORE_STEPS = "raise --max-steps, or use --sampler mean-field"
-
-
 @contextmanager
 def warnings_as_notes(output: Output) -> Iterator[None]:
     """Print each warning of the library once, as a note on one line."""
+    from enkbayes.inference.trust import COMMAND, PYTHON
+
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         yield
     for sentence in dict.fromkeys(" ".join(str(warning.message).split()) for warning in caught):
         what, _, _ = sentence.partition(";")  # the advice after it is about arguments in Python
-        output.note(f"{what}; {MORE_STEPS}" if "did not converge: residual" in what else sentence)
+        said = f"{what}; {COMMAND.steps}" if "did not converge: residual" in what else sentence
+        output.note(said.replace(PYTHON.number, COMMAND.number))

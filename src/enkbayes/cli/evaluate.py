@@ -13,6 +13,9 @@ from enkbayes.cli.console import AsJson, Output, Quiet, text
 
 if TYPE_CHECKING:
     from enkbayes.cli.model import TableModel
+    from enkbayes.cli.tables import Table
+
+Vector = np.ndarray[Any, Any]
 
 
 def evaluate(
@@ -25,43 +28,62 @@ def evaluate(
 ) -> None:
     """Score a model: accuracy, negative log-likelihood (nats), Brier score (0 to 2) and calibration error (15 bins).
 
-    With --ood, also print how well low confidence detects the out-of-distribution rows: AUROC, AUPR and FPR95.
+    With --ood, also print how well the out-of-distribution rows are detected by low confidence, and by the score of
+    `enkbayes predict`, if the model has one: AUROC, AUPR and FPR95 of each.
     """
     from enkbayes.cli.model import TableModel
-    from enkbayes.evaluation.metrics import ood_score, score
+    from enkbayes.evaluation.metrics import ood_score, ood_separation, score
 
     output = Output(as_json, quiet)
     fitted = TableModel.load(model)
-    proba, numbers = _labelled(fitted, data, target, output)
+    proba, numbers, inside = _labelled(fitted, data, target, output)
     facts: dict[str, Any] = asdict(score(proba, numbers))
     shown = {"rows": text(facts["rows"])}
     shown |= {name: f"{facts[name.lower()]:.4f}" for name in ("accuracy", "NLL", "Brier", "ECE")}
     if ood is not None:
-        scores = ood_score(proba, _unlabelled(fitted, ood, target, output))
-        facts["ood"] = asdict(scores)
-        shown["OOD rows"] = text(scores.rows)
-        shown |= {f"OOD {name}": f"{facts['ood'][name.lower()]:.4f}" for name in ("AUROC", "AUPR", "FPR95")}
+        others, outside = _unlabelled(fitted, ood, target, output)
+        scores = {"confidence": ood_score(proba, others)}
+        if inside is not None and outside is not None:
+            scores["score"] = ood_separation(inside, outside)
+        facts["ood"] = asdict(scores["confidence"])
+        facts["ood_score"] = asdict(scores["score"]) if "score" in scores else None
+        shown["OOD rows"] = text(len(others))
+        for name in ("AUROC", "AUPR", "FPR95"):
+            found = [f"{asdict(each)[name.lower()]:.4f} by {by}" for by, each in scores.items()]
+            shown[f"OOD {name}"] = ", ".join(found)
     output.result(f"enkbayes evaluate {data}", facts, shown)
 
 
-def _labelled(
-    model: TableModel, path: Path, target: str, output: Output
-) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Return probabilities (n, K) and class numbers (n,)."""
+def _labelled(model: TableModel, path: Path, target: str, output: Output) -> tuple[Vector, Vector, Vector | None]:
+    """Return probabilities (n, K), class numbers (n,) and out-of-distribution scores (n,), None if there are none."""
     from enkbayes.cli.model import following
     from enkbayes.cli.tables import class_labels, stream
 
-    proba, numbers = [], []
+    proba, numbers, scores = [], [], []
     with output.progress("evaluating") as bar:
         for table in following(stream(path), bar):
             numbers.append(model.class_numbers(class_labels(table, target), table.start))
-            proba.append(model.proba(table, target))
-    return np.concatenate(proba), np.concatenate(numbers)
+            found, score = _predicted(model, table, target)
+            proba.append(found)
+            scores.append(score)
+    return np.concatenate(proba), np.concatenate(numbers), _joined(scores)
 
 
-def _unlabelled(model: TableModel, path: Path, target: str, output: Output) -> np.ndarray[Any, Any]:
+def _unlabelled(model: TableModel, path: Path, target: str, output: Output) -> tuple[Vector, Vector | None]:
+    """Return probabilities and out-of-distribution scores."""
     from enkbayes.cli.model import following
     from enkbayes.cli.tables import stream
 
     with output.progress("evaluating OOD data") as bar:
-        return np.concatenate([model.proba(table, target) for table in following(stream(path), bar)])
+        found = [_predicted(model, table, target) for table in following(stream(path), bar)]
+    return np.concatenate([proba for proba, _ in found]), _joined([score for _, score in found])
+
+
+def _predicted(model: TableModel, table: Table, target: str) -> tuple[Vector, Vector | None]:
+    features = model.features(table, target)
+    return model.classifier.predict_proba(features), model.ood_score(features)
+
+
+def _joined(scores: list[Vector | None]) -> Vector | None:
+    known = [score for score in scores if score is not None]
+    return np.concatenate(known) if known else None

@@ -84,9 +84,9 @@ class TableModel:
         """Return which entries of some rows are replaced."""
         return Gaps(Counter(), Counter()) if self.preprocessing is None else self.preprocessing.gaps(table)
 
-    def proba(self, table: Table, target: str | None = None) -> Vector:
-        """Return class probabilities (n, K)."""
-        return self.classifier.predict_proba(self.features(table, target))
+    def ood_score(self, features: Vector) -> Vector | None:
+        """Return how unlike the training rows features (n, D) are, (n,); None if the model does not remember that."""
+        return None if self.classifier.far_field_ is None else self.classifier.ood_score(features)
 
     def class_numbers(self, labels: Vector, start: int) -> Vector:
         """Return the class number of each label (n,); an unknown class raises a ValueError."""

@@ -125,8 +125,9 @@ def predictions(model: TableModel, features: Vector, threshold: float | None = N
             "epistemic": uncertainty.epistemic,
         }
     )
-    if model.classifier.far_field_ is not None:
-        columns["ood_score"] = model.classifier.ood_score(features)
+    score = model.ood_score(features)
+    if score is not None:
+        columns["ood_score"] = score
     if threshold is not None:
         columns["decision"] = np.where(uncertainty.confidence > threshold, best, "abstain")
     return columns

@@ -121,7 +121,7 @@ class Review:
             reasons = tuple(
                 Reason(columns[c][0], values[columns[c][0]][i] or "(missing)", float(mean[i, c]), float(sd[i, c]))
                 for c in largest.tolist()
-                if mean[i, c] != 0 or sd[i, c] != 0
+                if mean[i, c] != 0 or sd[i, c] > 0
             )
             rows.append(
                 ReviewedRow(

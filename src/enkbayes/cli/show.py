@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from enkbayes.inference.summary import Summary
 
 STANDARD = "Numbers are per standard deviation of the column in the training data."
+ORIGINAL = "Numbers are per unit of the column; the intercept belongs to a row of zeros."
 INTERVALS = "Intervals hold the coefficient with a probability of {level:.0%}; P(direction) is that of its sign."
 MOST = 200  # coefficients that are printed; --json has all
 
@@ -25,6 +26,9 @@ MOST = 200  # coefficients that are printed; --json has all
 def show(
     model: Annotated[Path, typer.Argument(help="Model file written by enkbayes fit.")],
     level: Annotated[float, typer.Option(help="Probability of the credible intervals.")] = 0.95,
+    original_units: Annotated[
+        bool, typer.Option("--original-units", help="Coefficients per unit of a column, not per standard deviation.")
+    ] = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -38,20 +42,24 @@ def show(
 
     output = Output(as_json, quiet)
     fitted = TableModel.load(model)
-    summary = fitted.classifier.summary(level)
+    summary = fitted.classifier.summary(level, original_units=original_units)
     facts = _facts(fitted) | {"file": str(model)}
     if as_json:
         output.result("", facts | {"level": level, "coefficients": [asdict(row) for row in summary.rows]})
         return
     output.result(f"enkbayes show {model}", facts, _shown(facts))
     output.print(_table(summary))
-    for sentence in _explanation(fitted, summary):
+    for sentence in _explanation(fitted, summary, original_units=original_units):
         output.print(Text(sentence, style="dim"))
 
 
 def _facts(model: TableModel) -> dict[str, Any]:
+    from enkbayes.inference.trust import COMMAND
+
     clf, prepared = model.classifier, model.preprocessing
     info, trust, evidence = clf.posterior_.info, clf._trust, clf._evidence  # noqa: SLF001
+    trust = None if trust is None else trust.advised(COMMAND)
+    predictions = None if trust is None else trust.predictions
     return {
         "classes": model.classes,
         "target": None if prepared is None else prepared.target,
@@ -65,7 +73,8 @@ def _facts(model: TableModel) -> dict[str, Any]:
         "steps": info.steps,
         "converged": info.converged,
         "log_evidence": None if evidence is None else str(evidence),
-        "trust": None if trust is None else f"{trust.verdict}: {trust.sentence}",
+        "posterior": None if trust is None else f"{trust.verdict}: {trust.sentence}",
+        "predictions": None if predictions is None else predictions.verdict_and_sentence,
         "fingerprint": clf.fingerprint_,
     }
 
@@ -84,10 +93,10 @@ def _table(summary: Summary) -> RichTable:
     return table
 
 
-def _explanation(model: TableModel, summary: Summary) -> list[str]:
+def _explanation(model: TableModel, summary: Summary, *, original_units: bool) -> list[str]:
     """Return the sentences below the table."""
     more = len(summary.rows) - MOST
     sentences = [f"{more:,} more coefficients: see --json."] if more > 0 else []
     if model.preprocessing is not None:
-        sentences.append(STANDARD)
-    return [*sentences, INTERVALS.format(level=summary.level)]
+        sentences.append(ORIGINAL if original_units else STANDARD)
+    return [*sentences, summary.note or INTERVALS.format(level=summary.level)]

@@ -459,9 +459,12 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return weights(self.posterior_)[1]
 
     @by_label(summaries)
-    def summary(self, level: float = 0.95) -> Summary:
+    def summary(self, level: float = 0.95, *, original_units: bool = False) -> Summary:
         """Return the table of coefficients: name, mean, standard deviation, credible interval, and the probability of
         the sign. See `enkbayes.inference.summary` for categories and for three or more classes.
+
+        The model of a command standardises columns of numbers, and its coefficients are per standard deviation; with
+        `original_units` they are per unit of the column, and the intercept belongs to a row of zeros.
 
         >>> import enkbayes as eb
         >>> from sklearn.datasets import load_breast_cancer
@@ -475,6 +478,8 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         prepared, linear = self._preprocessing, self.posterior_.map
         intercept, categories = linear is not None and linear.intercept, [] if prepared is None else prepared.categories
         contrasts = Contrasts.of(self._names(), intercept=intercept, categories=categories)
+        if original_units and prepared is not None:
+            contrasts = contrasts.in_units_of(*prepared.scaling)
         return summarise(self.posterior_, contrasts, level)
 
     def to_arviz(
@@ -892,6 +897,8 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             posterior, found = average_posterior(
                 problem, groups, fit, tuning=known, particles=self.particles, seed=self._specification.draw_seed()
             )
+            if posterior.held_out:
+                self._specification.warn_of_unused_sampler()
             problem = with_variances(problem, groups, found.heaviest)
             tuning = self._specification.with_intercept(found, problem)
         else:

@@ -189,6 +189,16 @@ class Preprocessing:
             start += count
         return found
 
+    @property
+    def scaling(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        """What is subtracted from each feature, and by what it is divided then, (D,) each."""
+        found: list[tuple[float, float]] = []
+        for column in self.columns:
+            own = (column.mean, column.scale) if isinstance(column, NumberColumn) else (0.0, 1.0)
+            found.extend([own] * len(column.features))
+        centres, scales = np.asarray(found).reshape(-1, 2).T
+        return centres, scales
+
     def gaps(self, table: Table) -> Gaps:
         """Return how many entries of some rows are replaced: missing numbers, and categories that training lacked."""
         imputed, unseen = {}, {}

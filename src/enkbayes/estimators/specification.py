@@ -165,6 +165,16 @@ class Specification:
                 stacklevel=3,
             )
 
+    def warn_of_unused_sampler(self) -> None:
+        """Warn if a sampler was asked for and held-out rows have scaled point estimates instead."""
+        if self.sampler != "equilibrium":
+            warnings.warn(
+                "the sampler was not used, because with so many rows and classes held-out rows scale point estimates; "
+                "for the posterior of a sampler, pass a number as prior_precision",
+                UserWarning,
+                stacklevel=4,
+            )
+
     def fit_with(
         self, sampler: Sampler, seed: int, theta: Array | None = None, checkpoint: Recorder | str | Path | None = None
     ) -> Callable[[Problem], Posterior]:

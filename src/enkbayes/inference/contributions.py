@@ -28,7 +28,8 @@ def contributions(
     columns: Sequence[Sequence[int]],
 ) -> tuple[Numbers, Numbers]:
     """Return mean and standard deviation (n, C) of the contributions of C columns to the log odds of one class of each
-    row against another, over the particles.
+    row against another, over the particles. Standard deviations are NaN where held-out rows have scaled an average,
+    which is no posterior.
 
     Parameters
     ----------
@@ -68,6 +69,8 @@ def contributions(
         for one, other in set(zip(np.asarray(favoured).tolist(), np.asarray(rivals).tolist(), strict=True)):
             rows, odds = (favoured == one) & (rivals == other), W[:, :, one] - W[:, :, other]
             mean[rows], sd[rows] = x[rows] * odds.mean(axis=0), np.abs(x[rows]) * odds.std(axis=0)
+    if isinstance(posterior, MixturePosterior) and posterior.held_out:
+        sd = np.full_like(sd, np.nan)
     groups = [list(members) for members in columns]  # of a column of categories only one feature is not zero
     return (
         np.stack([mean[:, members].sum(axis=1) for members in groups], axis=1),

@@ -4,6 +4,9 @@ Coefficients are linear functions of the parameters. Where features are the cate
 one, only differences between categories are determined by the data: the table has the contrasts with the first
 category, whose coefficient is part of the intercept. Of K classes, only differences are determined too: the table has
 the contrasts with the average class, which add up to zero. Both are computed from the joint posterior.
+
+An average that held-out rows have scaled (`many_classes.py`) is no posterior: its coefficients are point estimates, or
+have a spread that predicts well. They have a mean, and neither a standard deviation nor an interval.
 """
 
 from __future__ import annotations
@@ -21,6 +24,10 @@ from enkbayes.core.posterior import Posterior
 from enkbayes.engine.arrays import to_numpy
 
 Vector = np.ndarray[Any, Any]
+NO_POSTERIOR = (
+    "Held-out rows chose the scale and the spread of these coefficients, so they have no credible intervals; for a "
+    "posterior, fit with a number as the precision of the prior."
+)
 HALVINGS = 80  # of the interval that holds a quantile of a mixture: its error is below 1e-20 of the width
 
 
@@ -30,6 +37,7 @@ class Coefficient:
 
     name : the feature, or "column: category - first category"
     output : the class, for three or more classes; otherwise ""
+    sd, low, high, direction : NaN where there is no posterior
     direction : the probability that the coefficient has the sign of its median, from .5 to 1
     """
 
@@ -55,6 +63,11 @@ class Summary:
     level: float = 0.95
 
     @property
+    def note(self) -> str:
+        """What to know of the table, or ""."""
+        return NO_POSTERIOR if any(math.isnan(row.sd) for row in self.rows) else ""
+
+    @property
     def heads(self) -> tuple[str, ...]:
         """The heads of the columns."""
         tail = 50 * (1 - self.level)
@@ -68,7 +81,8 @@ class Summary:
         for row in self.rows:
             numbers = (row.mean, row.sd, row.low, row.high)
             classes = (row.output,) if any(other.output for other in self.rows) else ()
-            found.append((row.name, *classes, *(f"{x:.4g}" for x in numbers), f"{row.direction:.3f}"))
+            cells = [*(f"{x:.4g}" for x in numbers), f"{row.direction:.3f}"]
+            found.append((row.name, *classes, *("-" if cell == "nan" else cell for cell in cells)))
         return found
 
     def to_pandas(self) -> Any:
@@ -81,13 +95,14 @@ class Summary:
         lines = [self.heads, *self.cells]
         widths = [max(len(line[i]) for line in lines) for i in range(len(self.heads))]
         text = len(self.heads) - 5  # columns of text, on the left
-        return "\n".join(
+        shown = [
             "  ".join(
                 cell.ljust(width) if i < text else cell.rjust(width)
                 for i, (cell, width) in enumerate(zip(line, widths, strict=True))
             ).rstrip()
             for line in lines
-        )
+        ]
+        return "\n".join([*shown, *([self.note] if self.note else [])])
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,6 +142,19 @@ class Contrasts:
             rows.append(identity[-1] + sum((identity[members[0]] for _, members in categories), np.zeros(size)))
         return cls(tuple(names), np.asarray(rows).reshape(len(names), size))
 
+    def in_units_of(self, centres: Vector, scales: Vector) -> Contrasts:
+        """Return the same functions of the weights of x, for weights of features (x - centre) / scale, (D,) each.
+
+        >>> own = Contrasts.of(["age"], intercept=True).in_units_of(np.asarray([40.0]), np.asarray([10.0]))
+        >>> own.matrix @ [2.0, 1.0]  # 2 (x - 40) / 10 + 1 = x / 5 - 7
+        array([ 0.2, -7. ])
+        """
+        matrix = self.matrix.copy()
+        matrix[:, : len(scales)] /= scales
+        if matrix.shape[1] > len(scales):
+            matrix[:, : len(scales)] -= matrix[:, -1:] * (centres / scales)
+        return Contrasts(self.names, matrix)
+
 
 def summarise(posterior: Posterior | MixturePosterior, contrasts: Contrasts, level: float = 0.95) -> Summary:
     """Return the table of the coefficients of a posterior with linear logits.
@@ -163,6 +191,8 @@ def summarise(posterior: Posterior | MixturePosterior, contrasts: Contrasts, lev
         values = to_numpy(posterior.theta) @ functions.T
         mean, sd, bounds = values.mean(axis=0), values.std(axis=0), np.quantile(values, tails, axis=0)
         above = np.mean(values > 0, axis=0)
+    if isinstance(posterior, MixturePosterior) and posterior.held_out:
+        sd, bounds, above = (np.full_like(x, math.nan) for x in (sd, bounds, above))
     direction = np.maximum(above, 1 - above)
     return Summary(
         tuple(

@@ -9,8 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from enkbayes.nets.loaders import call
-from enkbayes.nets.models import FAILURES, check_outputs, frozen_copy, run
+from enkbayes.nets.models import check_outputs, frozen_copy, run
 
 REMEDY = "pass features=, a module or method x -> (n, D) that gives the inputs of the last layer"
 
@@ -191,8 +190,8 @@ def _selects(body: nn.Module, x: Any, name: str, output: torch.Tensor) -> bool:
 def _called(body: nn.Module, x: Any) -> torch.Tensor | None:
     """Return what a network returns, or None if it fails or returns no tensor."""
     try:
-        found = call(body, x)
-    except FAILURES:
+        found = run(body, x)
+    except ValueError:
         return None
     return found if isinstance(found, torch.Tensor) else None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from torch.nn.utils import parametrize, prune, remove_spectral_norm, remove_weig
 from enkbayes.engine.arrays import all_finite, is_traced
 from enkbayes.nets.devices import in_double
 from enkbayes.nets.loaders import call
+from enkbayes.nets.threads import one_pass, threads_for
 
 PARALLEL = (nn.DataParallel, nn.parallel.DistributedDataParallel)
 FAILURES = (RuntimeError, TypeError, ValueError, AttributeError, IndexError, KeyError, NotImplementedError)
@@ -117,8 +119,10 @@ def _carry_out(module: nn.Module) -> None:
 
 def run(model: Callable[..., Any], x: Any, what: str = "the model") -> Any:
     """Return what a model returns for a batch of inputs; a ValueError says so when it cannot be run on them."""
+    work = one_pass(model, x) if isinstance(model, nn.Module) else math.inf
     try:
-        return call(model, x)
+        with threads_for(work):
+            return call(model, x)
     except FAILURES as error:
         reason = " ".join(str(error).split())[:200]
         raise ValueError(

@@ -16,6 +16,7 @@ from enkbayes.nets.loaders import Place, Reader, device_of, shown
 from enkbayes.nets.models import Logits, frozen_copy, run
 from enkbayes.nets.network import BayesianNetwork
 from enkbayes.nets.posterior_module import PosteriorModule
+from enkbayes.nets.threads import in_few_threads
 from enkbayes.samplers import Sampler
 from enkbayes.samplers.start import as_sampler, count, whole_seed
 
@@ -112,17 +113,20 @@ class MultiLabel(nn.Module):  # type: ignore[misc]
 
         return cls(fitted(k) for k in range(K))
 
+    @in_few_threads
     def forward(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         """Return the probability (n, K) of each label, averaged over its posterior."""
         found = [member.proba_given(*given) for member, given in self._given(args, kwargs)]
         return torch.stack([proba[:, 1] for proba in found], dim=1)
 
+    @in_few_threads
     def sample_proba(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         """Return the probabilities (J, n, K) that the particles predict."""
         with torch.no_grad():
             found = [member.samples_given(*given) for member, given in self._given(args, kwargs)]
         return torch.stack([proba[:, :, 1] for proba in found], dim=2)
 
+    @in_few_threads
     def predict_uncertainty(self, *args: Any, **kwargs: Any) -> Uncertainty:
         """Return total, aleatoric and epistemic uncertainty of each label in nats and the confidence, (n, K) each."""
         with torch.no_grad():
@@ -133,6 +137,10 @@ class MultiLabel(nn.Module):  # type: ignore[misc]
             return Uncertainty(total, aleatoric, epistemic, confidence)
         far = [torch.zeros_like(u.total) if u.far_field is None else u.far_field for u in found]
         return Uncertainty(total, aleatoric, epistemic, confidence, torch.stack(far, dim=1))
+
+    def work(self, args: Any, kwargs: Any) -> float:
+        """Return about how many multiplications a prediction needs."""
+        return float(sum(member.work(args, kwargs) for member in self.members))
 
     def train(self, mode: bool = True) -> Self:
         """Set the flag of this module; its members stay in eval mode, because nothing in them is trained."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -28,6 +29,7 @@ from enkbayes.nets.models import run as run_model
 from enkbayes.nets.posterior_module import PosteriorModule, blank
 from enkbayes.nets.replay import replayed
 from enkbayes.nets.subspace import Network, Subspace, Weights, differentiable, informed_directions
+from enkbayes.nets.threads import one_pass, threads_for
 from enkbayes.nets.views import Augment
 from enkbayes.samplers import FROM_PRIOR, Equilibrium, Sampler
 from enkbayes.samplers.run import run
@@ -185,12 +187,15 @@ class BayesianNetwork(PosteriorModule):
         at_once = len(centre) <= LARGE and not recurrent if vectorise is None else vectorise
         members = (100 if at_once else 2 * rank + 4) if particles is None else count(particles)
 
+        stack = ExitStack()
+
         def read(source: Iterable[Any], title: str) -> tuple[Rows, Network]:
             data = sample_rows(map(reader, shown(source, title, enabled=progress)), rows, seed)
+            stack.enter_context(threads_for(sum(one_pass(body, *batch) for batch in data.batches)))
             _check_network(network, centre, data.batches)
             return data, replayed(network, centre, data.batches) if replay else network
 
-        with torch.no_grad(), differentiable(recurrent=recurrent):
+        with torch.no_grad(), differentiable(recurrent=recurrent), stack:
             data, quick = read(loader, "Data")
             precision = (1.0 if prior_precision is None else prior_precision) / data.weight
             directions, eigenvalues = informed_directions(quick, centre, data.batches, precision, rank, seed)
@@ -210,8 +215,7 @@ class BayesianNetwork(PosteriorModule):
                     report = replace(report, scale=report.scale * choice.scale)
             problem = _problem(space, data, jacobian=at_once if jacobian is None else jacobian)
             start = None if isinstance(sampler, FROM_PRIOR) else theta
-            settings: dict[str, Any] = {"particles": members, "seed": seed, "progress": progress}
-            posterior = run(problem, sampler, theta=start, **settings)
+            posterior = run(problem, sampler, theta=start, particles=members, seed=seed, progress=progress)
         if choice is not None:
             space = space.scaled(choice.scale)
         fitted = cls(replace(space, network=network), posterior, report, found, choice)
@@ -249,6 +253,11 @@ class BayesianNetwork(PosteriorModule):
     def weights(self) -> dict[str, torch.Tensor]:
         """Return the weights of every particle by name, J of each, as `torch.func.functional_call` takes them."""
         return self._weights.named(self._space().weights(self._ensemble().theta))
+
+    @property
+    def runs(self) -> int:
+        """How often the network runs for a prediction: once for each particle."""
+        return int(self.points.shape[0])
 
     def proba_given(self, inputs: Callable[[torch.Tensor], torch.Tensor], noise: torch.Tensor | None) -> torch.Tensor:
         """Return the probabilities (n, K) for the logits as a function of particles, and the variance (n,) of the

@@ -40,6 +40,7 @@ from enkbayes.nets.loaders import Labels, Place, Reader, call, device_of, shown
 from enkbayes.nets.models import run
 from enkbayes.nets.positions import Padding
 from enkbayes.nets.posterior_module import PosteriorModule
+from enkbayes.nets.threads import in_few_threads, one_pass, threads_for
 
 REFERENCES = ("known_leverage", "known_entropy")  # keys of state dicts, which outlive versions
 DISTANCES = ("centre", "factor", "means", "precisions")
@@ -137,9 +138,10 @@ class OODScore(nn.Module):  # type: ignore[misc]
         count, batches, sample = 0, [], _Sample(rows, seed)
         with torch.no_grad():
             for x, y in map(reader, shown(loader, "Layers", enabled=progress)):
-                found = run(lambda *a, **k: _layer_inputs(posterior.body, names, a, k), x, "the network")
-                check_widths(found, sums)
-                sums = {name: sums.get(name, 0.0) + in_double(a).T @ in_double(a) for name, a in found.items()}
+                with threads_for(one_pass(posterior.body, x)):
+                    found = run(lambda *a, **k: _layer_inputs(posterior.body, names, a, k), x, "the network")
+                    check_widths(found, sums)
+                    sums = {name: sums.get(name, 0.0) + in_double(a).T @ in_double(a) for name, a in found.items()}
                 count += len(y)
                 sample.add(found, y)
                 if calibration is None:
@@ -178,12 +180,14 @@ class OODScore(nn.Module):  # type: ignore[misc]
         """Return the leverages (n, L) of inputs at the L layers."""
         return torch.stack([(a**2).mean(dim=1) for a in self.whitened(*args, **kwargs)], dim=1)
 
+    @in_few_threads
     def parts(self, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the mean log leverage and the entropy of inputs, (n,) each."""
         with torch.no_grad():
             proba = self.posterior(*args, **kwargs)
         return self.leverage(*args, **kwargs).log().mean(dim=1), entropy(proba.to(widest(proba.device)))
 
+    @in_few_threads
     def distances(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         """Return the distances (2, n, L) of inputs to the classes of the training rows at the L layers: of the inputs
         of the layers, and of the directions of these.
@@ -192,6 +196,11 @@ class OODScore(nn.Module):  # type: ignore[misc]
             found = self._layer_inputs(args, kwargs)
             return self._class_score().distances([_narrowed(found[name][:, :-1]) for name in self.layers])
 
+    def work(self, args: Any, kwargs: Any) -> float:
+        """Return about how many multiplications a score needs."""
+        return self.posterior.work(args, kwargs)
+
+    @in_few_threads
     def forward(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         """Return the score (n,) of inputs."""
         if self.distance_scale.shape[1] > 0:

@@ -24,6 +24,7 @@ from enkbayes.inference.trust import Trust, assess
 from enkbayes.inference.views import ViewsChoice, choose_views, sharpened
 from enkbayes.nets.far_field import FarField
 from enkbayes.nets.loaders import Place, Reader, call, device_of
+from enkbayes.nets.threads import in_few_threads, one_pass
 from enkbayes.nets.views import Augment, Views
 
 BUFFERS = ("mean", "basis", "points")
@@ -97,6 +98,7 @@ class PosteriorModule(nn.Module):  # type: ignore[misc]
         """
         return Posterior(self._ensemble(), self.likelihood, self.map, self.classes, self.averages_gaussian, self.info)
 
+    @in_few_threads
     def forward(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         """Return class probabilities (n, K), averaged over the posterior and over views of the inputs, if there are
         any.
@@ -105,6 +107,7 @@ class PosteriorModule(nn.Module):  # type: ignore[misc]
             return self._predict(*args, **kwargs)
         return sharpened(self._averaged(self._predict, args, kwargs), float(self.view_settings[1]))
 
+    @in_few_threads
     def sample_proba(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         """Return the probabilities (J, n, K) that the particles predict for a batch of inputs, averaged over views."""
 
@@ -114,6 +117,7 @@ class PosteriorModule(nn.Module):  # type: ignore[misc]
         with torch.no_grad():
             return self._averaged(samples, args, kwargs)
 
+    @in_few_threads
     def predict_uncertainty(self, *args: Any, **kwargs: Any) -> Uncertainty:
         """Return total, aleatoric and epistemic uncertainty in nats and the confidence, (n,) each; `far_field` is the
         part of the epistemic uncertainty that comes from the distance to the training data. The disagreement of views
@@ -135,6 +139,16 @@ class PosteriorModule(nn.Module):  # type: ignore[misc]
             far = torch.minimum(far, epistemic)
         known = far if self.far_field.active else None
         return Uncertainty(aleatoric + epistemic, aleatoric, epistemic, confidence, known)
+
+    def work(self, args: Any, kwargs: Any) -> float:
+        """Return about how many multiplications a prediction needs."""
+        body, members = one_pass(self.body, args, kwargs), self.points.shape[0] * self.mean.shape[0]
+        return float(self.runs * body * (1 + self.view_count) + members)
+
+    @property
+    def runs(self) -> int:
+        """How often the network runs for a prediction."""
+        return 1
 
     def _averaged(self, function: Callable[..., torch.Tensor], args: Any, kwargs: Any) -> torch.Tensor:
         """Return the average of a function's results over a batch of inputs and its views."""

@@ -19,9 +19,9 @@ CLASSES = ("equilibrium", "mean-field", "homotopy", "laplace", "deep-ensemble", 
 def coefficient_plot(ax: Axes, summary: Summary, *, intercept: bool = False) -> Axes:
     """Draw a forest plot of `clf.summary()`: the credible interval of each coefficient, with a dot at its mean.
 
-    The first row of the table is at the top. With three or more classes, or labels, each has a colour, and the
-    coefficients of a feature stand side by side. `intercept` tells whether the intercept is drawn, whose size often has
-    nothing to do with that of the others.
+    The first row of the table is at the top. Coefficients without an interval are dots alone. With three or more
+    classes, or labels, each has a colour, and the coefficients of a feature stand side by side. `intercept` tells
+    whether the intercept is drawn, whose size often has nothing to do with that of the others.
 
     Examples
     --------
@@ -46,7 +46,13 @@ def coefficient_plot(ax: Axes, summary: Summary, *, intercept: bool = False) -> 
         colour = look(CLASSES[k % len(CLASSES)]).colour
         places = [names.index(row.name) + shift for row in own]
         ax.errorbar(
-            mean, places, xerr=np.maximum(reach, 0.0), fmt="o", markersize=4, color=colour, label=output or None
+            mean,
+            places,
+            xerr=np.maximum(np.nan_to_num(reach), 0.0),
+            fmt="o",
+            markersize=4,
+            color=colour,
+            label=output or None,
         )
     ax.axvline(0.0, color=INK, linewidth=0.8)
     ax.set_yticks(range(len(names)), names)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -11,7 +12,8 @@ from enkbayes.evaluation.report.page import render
 
 @dataclass(frozen=True)
 class Reason:
-    """What a column contributes to the log odds of the predicted class: its value as text, mean and standard deviation.
+    """What a column contributes to the log odds of the predicted class: its value as text, mean and standard deviation,
+    NaN if not known.
 
     Positive contributions speak for the predicted class, negative ones against it.
     """
@@ -123,5 +125,7 @@ def _plain(row: ReviewedRow) -> dict[str, Any]:
     found["confidence"] = round(row.confidence, 4)
     found["probabilities"] = [round(p, 4) for p in row.probabilities]
     found["ood_score"] = None if row.ood_score is None else round(row.ood_score, 2)
-    found["reasons"] = [[r.column, r.value, round(r.mean, 3), round(r.sd, 3)] for r in row.reasons]
+    found["reasons"] = [
+        [r.column, r.value, round(r.mean, 3), None if math.isnan(r.sd) else round(r.sd, 3)] for r in row.reasons
+    ]
     return found
