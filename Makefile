@@ -5,7 +5,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --co
 SOURCES := pyproject.toml constraints.txt
 APT := $(if $(filter-out 0,$(shell id -u)),sudo -n) env DEBIAN_FRONTEND=noninteractive apt-get -qq
 
-.PHONY: demo test docs gallery test-ecosystem test-browser fuzz fuzz-files faults test-oldest test-newest bench bench-speed bench-usefulness bench-defaults bench-acquisition dist clean test-dist typed
+.PHONY: demo test docs gallery test-ecosystem test-arviz-1 test-browser fuzz fuzz-files faults test-oldest test-newest bench bench-speed bench-usefulness bench-defaults bench-acquisition dist clean test-dist typed
 
 demo: .venv/.demo
 	$(BIN)/enkbayes demo --out demo
@@ -36,6 +36,13 @@ test-browser: .venv/.test .venv/.browser  # opens the report of `make test` and 
 test-ecosystem: .venv-ecosystem/.ready .venv-peers/.ready  # workflows with other libraries, in environments of their own
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 .venv-ecosystem/bin/python -m pytest --quiet tests/ecosystem
 	PYTHONPATH=src .venv-peers/bin/python -m pytest --quiet tests/ecosystem/test_coming_from.py  # laplace-torch
+	$(if $(NEWER),$(MAKE) --no-print-directory test-arviz-1,@echo "ArviZ 1.x needs Python 3.12, which is not here: only its parts were tested")
+
+# a Python that ArviZ 1.x runs on, if there is one
+NEWER = $(firstword $(foreach p,python3.12 python3.13 python3.14 $(wildcard $(HOME)/.pyenv/versions/3.1[234].*/bin/python3),\
+  $(shell $(p) -c 'print("$(p)")' 2>/dev/null)))
+test-arviz-1: .venv-arviz/.ready
+	PYTHONPATH=src OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 .venv-arviz/bin/python -m pytest --quiet tests/ecosystem/test_arviz_1.py
 
 bench: .venv/.test .venv-peers/.ready  # all benchmarks except usefulness and defaults; one to two hours on an idle machine
 	$(BIN)/python benchmarks/speed.py
@@ -143,6 +150,13 @@ clean:
 	  > $$(.venv-ecosystem/bin/python -c "import site; print(site.getsitepackages()[0])")/zz_venv.pth
 	.venv-ecosystem/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
 	  --editable '.[ecosystem]'
+	@touch $@
+
+.venv-arviz/.ready: pyproject.toml
+	@echo "Installing ArviZ 1.x into .venv-arviz (only once, takes a minute) ..."
+	$(NEWER) -m venv .venv-arviz
+	.venv-arviz/bin/python -m pip install --quiet --disable-pip-version-check --only-binary :all: \
+	  'arviz>=1' matplotlib numpy scipy scikit-learn threadpoolctl array-api-compat safetensors typer pytest
 	@touch $@
 
 .venv-peers/.ready: constraints.txt  # other libraries, in an environment separate from the package's own

@@ -1,6 +1,7 @@
 """ArviZ 1.x: loo, compare and summaries of what `to_arviz` returns.
 
-ArviZ 1.x itself needs Python 3.12. Elsewhere its converter (arviz_base) and its statistics (arviz_stats) stand for it.
+ArviZ 1.x itself needs Python 3.12; `make test-ecosystem` runs this file there, too, if there is one. Elsewhere its
+converter (arviz_base) and its statistics (arviz_stats) stand for it.
 """
 
 import sys
@@ -8,6 +9,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_iris
 
 import enkbayes as eb
 from enkbayes.inference.leave_one_out import leave_one_out_proba
@@ -46,6 +48,26 @@ def test_loo_compare_and_summary(arviz):
     assert table.index.tolist() == ["theta[x0]", "theta[x1]", "theta[intercept]"]
     means = [row.mean for row in good.summary().rows]
     assert np.asarray(table["mean"], dtype=float) == pytest.approx(means, abs=0.05)
+
+
+def test_plots(arviz):
+    if not hasattr(arviz, "plot_forest"):
+        pytest.skip("only ArviZ itself has plots")
+    rng = np.random.default_rng(1)
+    X = rng.standard_normal((90, 2))
+    data = eb.EnsembleClassifier(prior_precision=1.0, random_state=0).fit(X, X[:, 0] > 0).to_arviz(draws=300)
+    for plot in (arviz.plot_forest, arviz.plot_dist):
+        assert plot(data, backend="matplotlib") is not None
+
+
+def test_the_verdict_is_that_of_an_environment_without_arviz(arviz, monkeypatch):
+    """The figures below are those of every environment: this one, and that of another ArviZ and another Python."""
+    clf = eb.EnsembleClassifier(random_state=0).fit(*load_iris(return_X_y=True))
+    trust = clf.trust_
+    monkeypatch.setitem(sys.modules, "arviz", None)
+    assert eb.assess(clf.problem_, clf.posterior_, predictions=True) == trust
+    assert (trust.verdict, trust.predictions.verdict) == ("usable", "good")
+    assert (trust.k_hat, trust.shift) == pytest.approx((0.694, 0.453), abs=1e-3)
 
 
 def test_three_classes_and_labels(arviz):
