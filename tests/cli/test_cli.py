@@ -159,10 +159,7 @@ def test_evaluate_with_out_of_distribution_data(cancer):
     result = ok(*words, "--ood", cancer / "outside.csv")
     for name in ("accuracy", "NLL", "Brier", "ECE", "OOD AUROC", "OOD AUPR", "OOD FPR95"):
         assert name in result.stdout
-    found = json.loads(ok(*words, "--ood", cancer / "outside.csv", "--json").stdout)
-    ood = found["ood"]
-    assert found["ood_score"]["rows"] == 60
-    assert f"{ood['auroc']:.4f} by confidence, {found['ood_score']['auroc']:.4f} by score" in result.stdout
+    ood = json.loads(ok(*words, "--ood", cancer / "outside.csv", "--json").stdout)["ood"]
     assert ood["rows"] == 60
     assert 0 <= ood["fpr95"] <= 1
     same = json.loads(ok(*words, "--ood", cancer / "test.csv", "--json").stdout)["ood"]

@@ -105,6 +105,19 @@ def test_show_coefficients_in_the_units_of_the_columns(folder):
     assert logit == pytest.approx(float(prepared.transform(table)[0] @ clf.coef_[0] + clf.intercept_[0]))
 
 
+def test_rows_far_away_are_detected_by_the_score(folder):
+    """Confidence misses them where they are far on the side of one class."""
+    _, *rows = csv.reader((folder / "train.csv").read_text(encoding="utf-8").splitlines())
+    far = write(folder / "far.csv", [[row[0], str(40 + 30 * (1 + i)), *row[2:]] for i, row in enumerate(rows[:50])])
+    words = ("evaluate", folder / "m.safetensors", folder / "train.csv", "--target", "sick", "--ood", far)
+    facts = json.loads(call(*words, "--json").stdout)
+    assert facts["ood"]["rows"] == facts["ood_score"]["rows"] == 50
+    assert facts["ood"]["auroc"] < 0.5
+    assert facts["ood_score"]["auroc"] > 0.95
+    by = f"{facts['ood']['auroc']:.4f} by confidence, {facts['ood_score']['auroc']:.4f} by score"
+    assert by in call(*words).stdout
+
+
 def test_three_classes_without_a_posterior(tmp_path):
     rng = np.random.default_rng(0)
     x = rng.standard_normal((400, 2))
