@@ -147,7 +147,9 @@ def test_clone_pickle_and_set_params(wine):
     assert other.fit(X, y).posterior_.theta.shape == (70, 42)
 
 
-@pytest.mark.parametrize("name", ["equilibrium", "homotopy", "mean-field", "trotter", "tamed-homotopy", "stochastic"])
+@pytest.mark.parametrize(
+    "name", ["auto", "equilibrium", "homotopy", "mean-field", "trotter", "tamed-homotopy", "stochastic"]
+)
 def test_samplers_by_name_agree(name):
     X, y = standardised(load_iris)
     X, y = X[y > 0], y[y > 0]
@@ -297,7 +299,7 @@ def test_a_run_that_does_not_converge_warns(wine):
         ({"prior_precision": -1.0}, "expected positive"),
         ({"prior_mean": "zero"}, "prior_mean is 'zero'"),
         ({"intercept_precision": 0.0}, "intercept_precision is 0"),
-        ({"sampler": "gibbs"}, "expected a sampler object or one of equilibrium"),
+        ({"sampler": "gibbs"}, "expected a sampler object or one of auto, equilibrium"),
         ({"particles": 1}, "at least 2"),
     ],
 )

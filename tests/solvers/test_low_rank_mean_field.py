@@ -7,6 +7,8 @@ from sklearn.preprocessing import scale
 
 import enkbayes as eb
 from enkbayes.core.low_rank import Complement
+from enkbayes.evaluation.baselines import MAP
+from enkbayes.samplers.start import default_sampler
 from enkbayes.solvers.low_rank_mean_field import LowRankSolver
 from oracles.problems import logistic_data
 
@@ -246,3 +248,60 @@ def test_a_structured_run_that_does_not_converge_says_so(binary):
     with pytest.warns(UserWarning, match="did not converge"):
         posterior = eb.run(problem, eb.MeanField(rank=5, max_steps=1), particles=10)
     assert not posterior.info.converged
+
+
+@pytest.fixture(scope="module")
+def many():
+    """Twenty-four classes, sixteen features, and labels of a softmax."""
+    rng = np.random.default_rng(3)
+    features = rng.standard_normal((600, 16))
+    noise = rng.gumbel(size=(600, 24))
+    return features, np.argmax(features @ rng.standard_normal((16, 24)) + noise, axis=1)
+
+
+def test_without_directions_the_mean_and_the_variances_are_nearly_those_of_all_directions(many):
+    features, labels = many[0][:200, :6], many[1][:200] // 2
+    problem = eb.Problem.create(features, labels, 1.0, intercept=10.0, classes=np.arange(12))
+    posterior = eb.run(problem, eb.MeanField(rank=0), particles=20)
+    assert posterior.info.converged
+    assert posterior.ensemble.rank == 0
+    full = eb.run(problem, eb.MeanField(tol=1e-3), particles=20)
+    p, truth, mode = (each.predict_proba(features) for each in (posterior, full, MAP().fit(problem)))
+    assert np.abs(p - truth).sum(axis=1).mean() < 0.8 * np.abs(mode - truth).sum(axis=1).mean()
+    assert np.sqrt(np.mean((posterior.mean - full.mean) ** 2 / full.ensemble.variances)) < 0.2
+    ratio = np.sqrt(posterior.ensemble.variances / full.ensemble.variances)
+    assert 0.85 < np.quantile(ratio, 0.05) < np.quantile(ratio, 0.95) < 1.15
+
+
+def test_without_directions_chunks_streams_and_the_order_of_rows_make_little_difference(many):
+    features, labels = many
+    settings = {"intercept": 10.0, "classes": np.arange(24)}
+    order, sampler = np.random.default_rng(0).permutation(600), eb.MeanField(rank=0)
+    whole = eb.run(eb.Problem.create(features, labels, 1.0, **settings), sampler, particles=5)
+    chunks = eb.run(eb.Problem.create(features, labels, 1.0, chunk=37, **settings), sampler, particles=5)
+    moved = eb.run(eb.Problem.create(features[order], labels[order], 1.0, **settings), sampler, particles=5)
+    parts = [(features[i : i + 250], labels[i : i + 250]) for i in range(0, 600, 250)]
+    stream = eb.run(eb.Problem.stream(parts, 1.0, **settings), sampler, particles=5)
+    for other in (chunks, moved, stream):
+        assert np.abs((other.mean - whole.mean) / np.sqrt(whole.ensemble.variances)).max() < 1e-3
+
+
+def test_the_default_sampler_is_quick_for_many_classes_alone(many):
+    features, labels = many
+    problem = eb.Problem.create(features, labels, 1.0, intercept=10.0, classes=np.arange(24))
+    assert default_sampler(problem) == eb.MeanField(rank=0)
+    few = eb.Problem.create(features, labels % 5, 1.0, intercept=10.0)
+    assert default_sampler(few) == eb.Equilibrium()
+    assert default_sampler(eb.Problem.create(features[:, :8], labels, 1.0)) == eb.Equilibrium()
+    full = eb.Gaussian(np.zeros(384), np.eye(384))
+    assert default_sampler(eb.Problem.create(features, labels, full)) == eb.Equilibrium()
+    clf = eb.EnsembleClassifier(prior_precision=1.0, random_state=0).fit(features, labels)
+    assert clf.posterior_.info.sampler == repr(eb.MeanField(rank=0))
+
+
+def test_the_evidence_chooses_the_width_for_many_classes_in_a_few_quick_fits(many):
+    features, labels = many
+    _, tuning = eb.tune_prior(eb.Problem.create(features, labels, 100.0, classes=np.arange(24)))
+    assert tuning.converged
+    assert tuning.fits < 15
+    assert 0.3 < tuning.variances[0] < 3

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 class SamplerName(StrEnum):
     """The names of the samplers, as in `EnsembleClassifier`."""
 
+    AUTO = "auto"
     EQUILIBRIUM = "equilibrium"
     HOMOTOPY = "homotopy"
     MEAN_FIELD = "mean-field"
@@ -37,7 +38,7 @@ def fit(
     train: Annotated[Path, typer.Argument(help="Training data: .csv, .parquet or .npz.")],
     target: Annotated[str, typer.Option(help="Name of the column with the classes.")],
     out: Annotated[Path, typer.Option(help="Model file to write: NAME.safetensors.")],
-    sampler: Annotated[SamplerName, typer.Option(help="Algorithm for the posterior.")] = SamplerName.EQUILIBRIUM,
+    sampler: Annotated[SamplerName, typer.Option(help="Algorithm for the posterior.")] = SamplerName.AUTO,
     particles: Annotated[int, typer.Option(help="Number of particles in the ensemble.")] = 200,
     prior_precision: Annotated[
         str,
@@ -242,7 +243,7 @@ def _sampler(name: SamplerName, max_steps: int | None) -> Any:
 
     if max_steps is None:
         return name.value
-    kind: Any = BY_NAME[name.value]
+    kind: Any = BY_NAME["equilibrium" if name is SamplerName.AUTO else name.value]
     if "max_steps" not in (f.name for f in fields(kind)):
         raise ValueError(f"--sampler {name.value} has a fixed number of steps; leave out --max-steps")
     return kind(max_steps=max_steps)

@@ -95,11 +95,12 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     Parameters
     ----------
     sampler : str or Sampler
-        "equilibrium", "homotopy", "mean-field", "trotter", "tamed-homotopy", "stochastic", or a sampler object such as
-        `Equilibrium(tol=1e-8)`.
+        "auto", "equilibrium", "homotopy", "mean-field", "trotter", "tamed-homotopy", "stochastic", or a sampler object
+        such as `Equilibrium(tol=1e-8)`. "auto" is "equilibrium", but for a softmax with 20 or more classes and more
+        than 300 parameters `MeanField(rank=0)`, whose covariance is diagonal in a frame of features and classes.
     particles : int
-        J, the size of the ensemble. "equilibrium" and "mean-field" work with any number; the other samplers need more
-        particles than parameters (features x classes).
+        J, the size of the ensemble. "auto", "equilibrium" and "mean-field" work with any number; the other samplers
+        need more particles than parameters (features x classes).
     prior_precision : "average", "auto", float, array (D,) or array (D, D)
         Inverse variance of the Gaussian prior of the weights. "average" averages the posterior over the width of the
         prior, weighed by evidence and by predictions for rows that were left out; "auto" uses the one number that
@@ -212,7 +213,7 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def __init__(
         self,
-        sampler: str | Sampler = "equilibrium",
+        sampler: str | Sampler = "auto",
         *,
         particles: int = 200,
         prior_precision: Any = "average",

@@ -23,10 +23,10 @@ from enkbayes.inference.empirical_bayes import Tuning, parameter_groups, tune_pr
 from enkbayes.inference.likelihood_fit import fit_likelihood
 from enkbayes.inference.prior_average import PriorAverage, fixed_width
 from enkbayes.inference.priors import groups_to_choose, is_auto, is_average, weight_and_intercept_priors
-from enkbayes.samplers import BY_NAME, Sampler
+from enkbayes.samplers import BY_NAME, Equilibrium, Sampler
 from enkbayes.samplers.recorder import Recorder
 from enkbayes.samplers.run import run
-from enkbayes.samplers.start import as_sampler, count, mean_field_of
+from enkbayes.samplers.start import as_sampler, count, default_sampler, mean_field_of
 from enkbayes.storage.checkpoint import as_recorder
 
 Array = np.ndarray[Any, Any]
@@ -66,13 +66,16 @@ class Specification:
 
     @property
     def method(self) -> Sampler:
-        """The sampler object; what else a run needs is checked as well."""
+        """The sampler object, for "auto" that of few classes; what else a run needs is checked as well."""
         count(self.particles)
         check_count("sweeps", self.sweeps, least=0)
         if not isinstance(self.sampler, str):
             return as_sampler(self.sampler)
+        if self.sampler == "auto":
+            return Equilibrium()
         if self.sampler not in BY_NAME:
-            raise ValueError(f"sampler is {self.sampler!r}; expected a sampler object or one of {', '.join(BY_NAME)}")
+            names = ", ".join(["auto", *BY_NAME])
+            raise ValueError(f"sampler is {self.sampler!r}; expected a sampler object or one of {names}")
         sampler: Sampler = BY_NAME[self.sampler]()
         return sampler
 
@@ -178,13 +181,15 @@ class Specification:
     def fit_with(
         self, sampler: Sampler, seed: int, theta: Array | None = None, checkpoint: Recorder | str | Path | None = None
     ) -> Callable[[Problem], Posterior]:
-        """Return the function that fits a problem; the first run that it makes is the one that is recorded."""
-        recorders = [as_recorder(checkpoint)]
+        """Return the function that fits a problem; the first run that it makes is the one that is recorded. Where
+        "auto" stands for `Equilibrium()`, many classes take `default_sampler`.
+        """
+        recorders, chooses = [as_recorder(checkpoint)], self.sampler == "auto" and sampler == Equilibrium()
 
         def fit(problem: Problem) -> Posterior:
             return run(
                 problem,
-                sampler,
+                default_sampler(problem) if chooses else sampler,
                 particles=self.particles,
                 seed=seed,
                 theta=theta,

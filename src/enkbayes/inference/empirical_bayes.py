@@ -26,7 +26,7 @@ import math
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -45,6 +45,7 @@ from enkbayes.inference.evidence import elbo
 from enkbayes.inference.propagation import Sites, propagate
 from enkbayes.samplers import MeanField
 from enkbayes.samplers.run import run
+from enkbayes.samplers.start import default_sampler
 
 Numbers = np.ndarray[Any, Any]
 FIXED = -1  # the label of parameters that keep their prior
@@ -152,7 +153,10 @@ def tune_prior(problem: Problem, groups: Any = None, *, search: PriorSearch | No
 
 
 def _found(problem: Problem, labels: Numbers, search: PriorSearch) -> tuple[Problem, Tuning]:
-    """Maximise the evidence of expectation propagation, or the ELBO where it is not available."""
+    """Maximise the evidence of expectation propagation, or the ELBO where it is not available or takes too long."""
+    quick = default_sampler(problem)
+    if isinstance(quick, MeanField):
+        return _searched(problem, labels, _ByBound(quick), search)
     if problem.dim <= search.most_parameters:
         with suppress(Diverged):
             by_propagation = _ByPropagation(search.largest_residual)
@@ -216,16 +220,18 @@ class _ByPropagation:
 class _ByBound:
     """The same by `MeanField`, each time from the Gaussian of the last fit unless that has a complement."""
 
+    sampler: MeanField = field(default=MeanField(tol=1e-4))
     last: AffineEnsemble | None = None
     name: ClassVar[str] = "ELBO"
 
     def __call__(self, problem: Problem) -> tuple[float, Numbers]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a fit that has not converged yet still bounds the evidence
-            posterior = run(problem, MeanField(tol=1e-4), particles=200, theta=self._start())
+            posterior = run(problem, self.sampler, particles=200, theta=self._start())
         fitted = posterior.ensemble
         self.last = fitted if fitted.complement is None else None
-        return elbo(problem, posterior).value, fitted.variances + (fitted.mean - problem.prior.mean) ** 2
+        bound = -posterior.state.control.free_energy if self.sampler.rank == 0 else elbo(problem, posterior).value
+        return bound, fitted.variances + (fitted.mean - problem.prior.mean) ** 2
 
     def _start(self) -> Numbers | None:
         if self.last is None:

@@ -16,7 +16,7 @@ from enkbayes.samplers.equilibrium import controlled_step, frozen_flow, gaussian
 from enkbayes.samplers.settings import Settings
 from enkbayes.samplers.state import State
 from enkbayes.solvers.laplace import laplace_ensemble
-from enkbayes.solvers.low_rank_mean_field import LowRankSolver, particles_of
+from enkbayes.solvers.low_rank_mean_field import WITHOUT_DIRECTIONS, LowRankSolver, particles_of
 from enkbayes.solvers.low_rank_mean_field import Point as LowRankPoint
 from enkbayes.solvers.map_estimate import map_estimate
 from enkbayes.solvers.newton import NewtonSearch
@@ -46,7 +46,8 @@ class MeanField(Settings):
     max_steps : int
         Largest number of evaluations, rejected trial steps included.
     rank : int, optional
-        Number of directions in which a structured covariance is free.
+        Number of directions in which a structured covariance is free. With 0 the fit of a softmax takes little more
+        time than its most probable weights, because no direction is looked for.
     float32 : bool
         Allow coarser sums on the way, as in `Equilibrium`.
     large : float
@@ -60,7 +61,7 @@ class MeanField(Settings):
     many_tol : float
         The same for many classes, whose averages are off by more.
     low_rank : LowRankSolver
-        The iteration for such a covariance.
+        The iteration for such a covariance, if it has directions.
 
     Examples
     --------
@@ -106,7 +107,7 @@ class MeanField(Settings):
     def step(self, problem: Problem, state: State) -> State:
         """One step of the flow with the moments and the tau of the controller; see `controlled_step`."""
         if isinstance(state.control, LowRankPoint):
-            following = self.low_rank.advance(self._rough(problem), state.control)
+            following = self._solver.advance(self._rough(problem), state.control)
             return self._judge_low_rank(problem, replace(state, steps=state.steps + 1), following)
         return controlled_step(self._control(problem, NewtonSearch()), problem, state)
 
@@ -125,14 +126,19 @@ class MeanField(Settings):
         )
 
     def _is_low_rank(self, problem: Problem, dense: int) -> bool:
-        return (self.rank is not None or problem.dim > dense) and self.low_rank.fits(problem)
+        return (self.rank is not None or problem.dim > dense) and self._solver.fits(problem)
+
+    @property
+    def _solver(self) -> LowRankSolver:
+        return WITHOUT_DIRECTIONS if self.rank == 0 else self.low_rank
 
     def _rough(self, problem: Problem) -> Problem:
         """Return the problem with float32 sums, whose error is far below that of the points for many classes."""
-        return problem.coarse or problem if self.float32 and self.low_rank.has_many(problem) else problem
+        return problem.coarse or problem if self.float32 and self._solver.has_many(problem) else problem
 
     def _low_rank_init(self, problem: Problem, particles: int, seed: int) -> State:
-        point = self.low_rank.start(self._rough(problem), self.rank or self.low_rank.rank(problem), seed)
+        rank = self._solver.rank(problem) if self.rank is None else self.rank
+        point = self._solver.start(self._rough(problem), rank, seed)
         state = State(particles_of(problem, point, particles, seed), seed, blend=1.0, control=point)
         return self._judge_low_rank(problem, state, point)
 
@@ -141,12 +147,13 @@ class MeanField(Settings):
         most probable parameters and at the converged mean.
         """
         state = _at(problem, state, point)
-        least = self.many_tol if self.low_rank.has_many(problem) else self.low_rank_tol
+        least = self.many_tol if self._solver.has_many(problem) else self.low_rank_tol
+        least = self._solver.middle if self.rank == 0 else least
         done = point.residual < max(self.tol, least)
         if done and point.searches < searches:
             with suppress(Diverged):  # then the directions at hand, which have converged, stay
-                return _at(problem, state, self.low_rank.search(self._rough(problem), point))
-        if not (done or self.low_rank.stuck(point) or state.steps >= self.max_steps):
+                return _at(problem, state, self._solver.search(self._rough(problem), point))
+        if not (done or self._solver.stuck(point) or state.steps >= self.max_steps):
             return state
         message = "" if done else f"residual {point.residual:.1e} after {state.steps} steps; narrow the prior"
         return replace(state, finished=True, converged=done, message=message)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields
+from functools import partial
 from typing import Any, ClassVar
 
 from enkbayes.core.arguments import check_count, check_positive, check_tolerance
@@ -14,7 +15,8 @@ from enkbayes.core.problem import Problem
 from enkbayes.samplers.state import State
 
 CHECKS: dict[str, Callable[[str, Any], None]] = {
-    **dict.fromkeys(("steps", "max_steps", "batch", "rank"), check_count),
+    **dict.fromkeys(("steps", "max_steps", "batch"), check_count),
+    "rank": partial(check_count, least=0),
     **dict.fromkeys(("ds", "grading"), check_positive),
     "tol": check_tolerance,
 }

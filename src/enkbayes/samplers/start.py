@@ -17,6 +17,7 @@ from enkbayes.engine.memory import check_fits
 from enkbayes.samplers.equilibrium import Equilibrium
 from enkbayes.samplers.mean_field import MeanField
 from enkbayes.samplers.state import Sampler, State
+from enkbayes.solvers.softmax_path import fits
 
 COPIES, OVERHEAD = 4, 70
 """Numbers that a run holds for each particle: copies of its parameters, and logits of the rows in work. Measured with
@@ -48,6 +49,17 @@ def mean_field_of(sampler: Sampler) -> MeanField | None:
     if isinstance(sampler, Equilibrium) and sampler.adaptive:
         return MeanField(sampler.tol, sampler.max_steps, float32=sampler.float32, large=sampler.large)
     return sampler if isinstance(sampler, MeanField) else None
+
+
+def default_sampler(problem: Problem, *, classes: int = 20, parameters: int = 300) -> Sampler:
+    """Return `Equilibrium()`, or, for a softmax with at least so many classes and more than so many parameters,
+    `MeanField(rank=0)`, which takes a few times the time of its most probable weights.
+
+    >>> default_sampler(Problem.create(np.eye(20), np.arange(20), classes=np.arange(20)))
+    MeanField(tol=1e-06, max_steps=200, rank=0)
+    """
+    many = (problem.likelihood.outputs or 1) >= classes and problem.dim > parameters
+    return MeanField(rank=0) if many and fits(problem) else Equilibrium()
 
 
 def initial_ensemble(problem: Problem, particles: int, seed: int, theta: Array | None) -> AffineEnsemble:

@@ -31,7 +31,7 @@ from enkbayes.core.moments import Diverged
 from enkbayes.core.problem import Problem
 from enkbayes.engine.arrays import Array, epsilon, like, namespace, oriented, symmetric
 from enkbayes.solvers.anderson import extrapolated
-from enkbayes.solvers.low_rank_sums import LowRankPrecision, RowSums, fitted_frame, sums_over_rows
+from enkbayes.solvers.low_rank_sums import LowRankPrecision, RowSums, fitted_frame, in_frame, sums_over_rows
 from enkbayes.solvers.map_estimate import map_estimate
 
 
@@ -116,6 +116,9 @@ class LowRankSolver:
     pairs : of points in the averages of so many classes; early_pairs : the same far from the end
     early, middle : residuals at which there are more points, and at which directions are searched
     most_early : steps without directions, at most
+    first : step size of an iteration without directions when it begins, at the curvature of the most probable
+    parameters, which is far from its averages
+    remembered : numbers of the earlier steps that are kept; with more parameters fewer steps, but 5
     few : the arguments of `default_rank` for many classes
     """
 
@@ -135,6 +138,8 @@ class LowRankSolver:
     early: float = 0.1
     middle: float = 0.05
     most_early: int = 40
+    first: float = 0.1
+    remembered: float = 5e6
     few: tuple[int, float] = (16, 5e5)
 
     def rank(self, problem: Problem) -> int:
@@ -165,6 +170,9 @@ class LowRankSolver:
         frame = fitted_frame(problem, theta, self.rotated)
         xp = namespace(theta)
         mean = frame.coordinates((theta - problem.prior.mean)[None, :])[0, :]
+        if rank == 0:
+            seen, own = in_frame(problem, frame)
+            return replace(self._without_directions(seen, own, mean), frame=frame, searches=2)
         block = np.random.default_rng((seed, 6)).standard_normal(
             (min(rank, problem.dim), problem.dim), dtype=np.float32
         )
@@ -186,16 +194,7 @@ class LowRankSolver:
         """Return the point after an iteration without directions, which costs little, with few points for each row as
         long as the end is far; the directions X (P, r) of the Hessian are found there.
         """
-        xp = namespace(mean)
-        diagonal = sums_over_rows(problem, frame, _alone(mean, xp.zeros_like(mean)), spread=False, many=self.many)
-        point = self.evaluate(problem, frame, _alone(mean, diagonal.diagonal), pairs=self.early_pairs)
-        for pairs, until in ((self.early_pairs, self.early), (self.pairs, self.middle)):
-            if pairs != self.early_pairs:
-                point = self.evaluate(problem, frame, point.q, pairs=pairs)
-            for _ in range(self.most_early):
-                if point.residual < until or self.stuck(point):
-                    break
-                point = self.advance(problem, point, pairs=pairs)
+        point = self._without_directions(problem, frame, mean)
         q = point.q
         steps, pairs = (self.long_steps[0], 4) if problem.dim >= self.long else (self.power_steps, self.pairs)
         for _ in range(steps):
@@ -204,6 +203,21 @@ class LowRankSolver:
             X = q.root[:, None] * q.B
         q = replace(q, mean=point.q.mean)
         return replace(self.evaluate(problem, frame, q), searches=2)
+
+    def _without_directions(self, problem: Problem, frame: Frame, mean: Array) -> Point:
+        """Return the point after an iteration from a mean (P,), first with few pairs of points for each row."""
+        there = _alone(mean, namespace(mean).zeros_like(mean))
+        q = _alone(mean, sums_over_rows(problem, frame, there, spread=False, many=self.many).diagonal)
+        point = replace(self.evaluate(problem, frame, q, pairs=self.early_pairs), tau=self.first)
+        for pairs, until in ((self.early_pairs, self.early), (self.pairs, self.middle)):
+            if pairs != self.early_pairs:
+                finer = self.evaluate(problem, frame, point.q, pairs=pairs)
+                point = replace(finer, tau=point.tau, history=point.history)
+            for _ in range(self.most_early):
+                if point.residual < until or self.stuck(point):
+                    break
+                point = self.advance(problem, point, pairs=pairs)
+        return point
 
     def search(self, problem: Problem, point: Point) -> Point:
         """Return the point with the leading directions of the Hessian at its Gaussian."""
@@ -240,8 +254,9 @@ class LowRankSolver:
         xp, old = namespace(q.mean), point.q
         moved = Move(q.mean - old.mean, xp.log1p(q.h) - xp.log1p(old.h), _diagonal(q.beta2))
         moved = replace(moved, M=moved.M - turn.mT @ _diagonal(old.beta2) @ turn)
+        depth = min(self.depth, max(5, int(self.remembered // old.h.shape[0])))
         changed = trial.force() - point.force().turned(turn)
-        history = (*((a.turned(turn), b.turned(turn)) for a, b in point.history[1 - self.depth :]), (moved, changed))
+        history = (*((a.turned(turn), b.turned(turn)) for a, b in point.history[1 - depth :]), (moved, changed))
         tau = min(1.0, 1.2 * point.tau) if accelerated is None else point.tau
         return replace(trial, tau=tau, searches=point.searches, history=history)
 
@@ -269,6 +284,11 @@ class LowRankSolver:
     def stuck(self, point: Point) -> bool:
         """Tell whether the step size has shrunk to nothing."""
         return point.tau < self.smallest_tau
+
+
+WITHOUT_DIRECTIONS = LowRankSolver(many=2, early_pairs=4, pairs=4, early=0.02, middle=0.02, depth=10, ridge=1e-5)
+"""The iteration for a covariance that is diagonal in the frame. It takes few pairs of points for each row, however few
+the classes, and ends at a residual far below what the diagonal leaves out."""
 
 
 def _plain(point: Point) -> tuple[LowRankPrecision, Array]:

@@ -8,7 +8,7 @@ each row (`Categorical.gaussian_averages`); many classes without (`core/likeliho
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from enkbayes.core.gaussian import Gaussian
@@ -20,11 +20,12 @@ from enkbayes.core.likelihoods.many_classes import (
     own_numbers,
     point_averages,
 )
+from enkbayes.core.linear_logits import LinearLogits
 from enkbayes.core.low_rank import Frame
 from enkbayes.core.problem import Problem
 from enkbayes.core.quadrature import cholesky
-from enkbayes.engine.arrays import Array, like, namespace, oriented, symmetric
-from enkbayes.engine.rows import Chunk, Sums
+from enkbayes.engine.arrays import Array, anchor, identity, like, namespace, oriented, symmetric
+from enkbayes.engine.rows import ArrayRows, Chunk, Sums
 
 ROWS = 1024  # more rows at a time make products no faster
 
@@ -109,16 +110,17 @@ def sums_over_rows(
 
     def contribution(chunk: Chunk) -> Sums:
         features, targets, weights = chunk.features, chunk.targets, chunk.weights
-        whitened = frame.features(features)
+        if features.shape[1] > frame.shape[0]:  # of `in_frame`
+            numbers, features = xp.astype(features[:, -1], xp.int64), features[:, :-1]
+            whitened = features
+        else:
+            numbers, whitened = own_numbers(features, anchor(features)), frame.features(features)
         zbar = xp.reshape(linear.project(features, theta[:, None]), (-1, K))
         E = frame.logits(whitened, own)
         logits = LogitDistribution(zbar, frame.right, frame.logit_variances(whitened, variance), E, shrink)
         if not of_many:
             return _of_few(problem.likelihood, frame, logits, whitened, targets, weights, spread, products)
-        if spread:
-            averages = gaussian_averages(logits, targets, own_numbers(features, zbar), pairs)
-        else:
-            averages = point_averages(zbar, targets)
+        averages = gaussian_averages(logits, targets, numbers, pairs) if spread else point_averages(zbar, targets)
         columns = logits.columns if along is None else xp.matmul(frame.right, frame.logits(whitened, directions))
         return _of_many(frame, averages, columns, whitened, weights, products)
 
@@ -199,6 +201,37 @@ def averages_of_few(
     if weights is not None:
         loss, slope, curvature = weights * loss, weights[:, None] * slope, weights[:, None, None] * curvature
     return xp.sum(loss), slope, curvature
+
+
+def in_frame(problem: Problem, frame: Frame, most: int = 2**26) -> tuple[Problem, Frame]:
+    """Return the same problem with the features seen from the frame, and the frame of the same coordinates there, for
+    `sums_over_rows` alone: the features end with the numbers that choose the rows' points, `own_numbers`.
+
+    Sums over these rows need no rotation of the features. Beyond `most` entries, or for rows that are not in memory or
+    are sparse, nothing changes.
+
+    >>> problem = Problem.create([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], [0, 1, 2], 4.0, intercept=1.0)
+    >>> seen, own = in_frame(problem, fitted_frame(problem, problem.prior.mean, 100))
+    >>> seen.features.shape, seen.prior.cov.tolist() == [1.0] * 9, own.intercept
+    ((3, 4), True, False)
+    """
+    rows, K = problem.rows, frame.shape[1]
+    if not isinstance(rows, ArrayRows) or hasattr(rows.features, "tocsr") or rows.size * frame.shape[0] > most:
+        return problem, frame
+    prior, classes_alone = problem.prior, replace(frame, right=identity(K, frame.right))
+    xp, numbers = namespace(rows.reference), own_numbers(rows.features, rows.reference)
+    seen = frame.to(rows.reference).features(rows.features)
+    features = xp.concat([seen, xp.astype(numbers, seen.dtype)[:, None]], axis=1)
+    mean = classes_alone.coordinates(prior.mean[None, :])[0, :]
+    ones = namespace(mean).ones_like(frame.left[0, :] if frame.left.ndim == 2 else frame.left)
+    linear = LinearLogits(frame.shape[0], problem.likelihood.outputs, intercept=False)
+    same = replace(
+        problem,
+        rows=replace(rows, features=features),
+        model=linear,
+        prior=Gaussian(mean, namespace(mean).ones_like(mean)),
+    )
+    return same, Frame(ones, frame.right, intercept=False)
 
 
 def fitted_frame(problem: Problem, theta: Array, rotated: int) -> Frame:
