@@ -239,7 +239,11 @@ def test_noise_has_no_good_banner_on_predictions(tmp_path):
     result = call("fit", tmp_path / "noise.npz", "--target", "labels", "--out", out, "--report", page, "--strict")
     assert result.exit_code == 3
     assert "do not trust: predictions are not clearly better than the base rates" in result.stderr
-    text = Page(page.read_text(encoding="utf-8")).text
+    html = page.read_text(encoding="utf-8")
+    assert 'class="verdict bad"' in html
+    assert 'class="verdict good"' not in html
+    assert html.partition("<title>")[2].startswith("do not trust: ")
+    text = Page(html).text
     assert "Is the posterior computed well? Good" in text
     assert "Do predictions deserve their confidence? Do not trust" in text
     assert "as they are" not in text

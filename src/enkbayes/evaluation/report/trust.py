@@ -61,13 +61,14 @@ def trust_page(
     predictions = None if proba is None else judge_predictions(proba, targets, method="cross-validation")
     names = parameter_names(posterior, feature_names)
     reference, marginals = figures.marginals(problem, posterior, trust, names)
+    banners = _banners(trust, predictions)
     sure = 0.0 if proba is None else float(np.mean(confidence(proba)))
     return render(
         "trust.html.j2",
         title=title,
         about=_about(classifier),
-        trust=trust,
-        verdicts=_banners(trust, predictions),
+        worst=max((verdict.verdict for *_, verdict in banners), key=(GOOD, USABLE, BAD).index),
+        verdicts=banners,
         sentence=_sentence,
         rows=diagnostic_rows(trust),
         basis=basis,
@@ -84,8 +85,12 @@ def trust_page(
 
 
 def _banners(trust: Trust, predictions: PredictionVerdict | None) -> list[tuple[str, str, Any]]:
-    """Return the question, the tone and the verdict of each banner."""
-    found: list[tuple[str, str, Any]] = [("Is the posterior computed well?", TONES[trust.verdict], trust)]
+    """Return the question, the tone and the verdict of each banner. A good computation is no good news where
+    predictions are not to be trusted, so its banner has no colour then.
+    """
+    empty = trust.verdict == GOOD and predictions is not None and predictions.verdict == BAD
+    tone = "plain" if empty else TONES[trust.verdict]
+    found: list[tuple[str, str, Any]] = [("Is the posterior computed well?", tone, trust)]
     if predictions is not None:
         found.append(("Do predictions deserve their confidence?", TONES[predictions.verdict], predictions))
     return found
