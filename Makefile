@@ -33,9 +33,8 @@ fuzz: .venv/.test  # random hostile cases, about an hour; an interrupted campaig
 test-browser: .venv/.test .venv/.browser  # opens the report of `make test` and the site of `make docs` in a browser
 	$(BIN)/python -m pytest --quiet tests/browser
 
-test-ecosystem: .venv-ecosystem/.ready .venv-peers/.ready  # workflows with other libraries, in environments of their own
+test-ecosystem: .venv-ecosystem/.ready  # workflows with other libraries, in an environment of their own
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 .venv-ecosystem/bin/python -m pytest --quiet tests/ecosystem
-	PYTHONPATH=src .venv-peers/bin/python -m pytest --quiet tests/ecosystem/test_coming_from.py  # laplace-torch
 	$(if $(NEWER),$(MAKE) --no-print-directory test-arviz-1,@echo "ArviZ 1.x needs Python 3.12, which is not here: only its parts were tested")
 
 # a Python that ArviZ 1.x runs on, if there is one
