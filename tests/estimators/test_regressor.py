@@ -12,7 +12,13 @@ import enkbayes as eb
 from enkbayes.inference.linear_regression import regression_scales
 
 
-@parametrize_with_checks([eb.EnsembleRegressor(), eb.EnsembleRegressor(prior_precision=1.0, fit_intercept=False)])
+@parametrize_with_checks(
+    [
+        eb.EnsembleRegressor(),
+        eb.EnsembleRegressor(prior_precision=1.0, fit_intercept=False),
+        eb.EnsembleRegressor(far_field=True),
+    ]
+)
 def test_scikit_learn_check(estimator, check):
     check(estimator)
 
@@ -157,3 +163,25 @@ def test_bad_settings_get_one_sentence(diabetes, settings, message):
         eb.EnsembleRegressor(**settings).fit(*diabetes)
     with pytest.raises(ValueError, match="level is 2"):
         eb.EnsembleRegressor().fit(*diabetes).predict_interval(diabetes[0], level=2)
+
+
+def test_far_field_variance(diabetes, tmp_path):
+    """Predictions of new rows lose at most .005 nats, and rows far away get much more variance than a line has."""
+    X, y = diabetes
+    plain, model = (eb.EnsembleRegressor(random_state=0, far_field=f).fit(X[:300], y[:300]) for f in (False, True))
+    mean, std = model.predict(X[300:], return_std=True)
+    np.testing.assert_allclose(mean, plain.predict(X[300:]), rtol=1e-10)
+
+    def loss(spread):
+        return np.mean(np.log(spread) + (y[300:] - mean) ** 2 / (2 * spread**2))
+
+    assert loss(std) < loss(plain.predict(X[300:], return_std=True)[1]) + 0.02
+    far = 30 * X[:3]
+    found = model.predict_uncertainty(far)
+    assert np.all(found.total > 4 * plain.predict_uncertainty(far).total)
+    np.testing.assert_allclose(found.total - found.far_field, plain.predict_uncertainty(far).total, rtol=1e-6)
+    np.testing.assert_allclose(model.predict(far, return_std=True)[1], np.sqrt(found.total))
+    model.save(tmp_path / "model.safetensors")
+    again = eb.load(tmp_path / "model.safetensors")
+    np.testing.assert_allclose(again.predict_uncertainty(far).far_field, found.far_field, rtol=1e-12)
+    assert again.far_field_.choice == model.far_field_.choice

@@ -8,6 +8,15 @@ from contextlib import contextmanager
 import numpy as np
 
 
+def plain(value: float, digits: int = 2) -> str:
+    """Return a number with so many significant digits, without an exponent.
+
+    >>> plain(100.4), plain(0.00012345), plain(17.0, 1), plain(float("nan"))
+    ('100', '0.00012', '20', 'nan')
+    """
+    return str(np.format_float_positional(float(f"{value:.{digits}g}"), trim="-"))
+
+
 def failed(error: Exception) -> bool:
     """Return whether an error means that numbers became infinite, NaN or singular, in whatever library.
 

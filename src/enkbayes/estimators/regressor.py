@@ -20,6 +20,7 @@ from enkbayes.core.posterior import Posterior, Uncertainty
 from enkbayes.core.problem import Problem
 from enkbayes.estimators.specification import seed_of
 from enkbayes.inference.evidence import Evidence, log_evidence
+from enkbayes.inference.feature_far_field import FeatureFarField, choose_for_features
 from enkbayes.inference.linear_regression import WIDE, regression_scales
 from enkbayes.inference.priors import AUTO, is_auto, weight_prior
 from enkbayes.samplers import MeanField
@@ -54,6 +55,10 @@ class EnsembleRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         Seed of the samples.
     progress : bool
         Show a progress bar.
+    far_field : bool
+        Whether a prediction gets more variance the further its row is from the training rows
+        (`enkbayes.inference.far_field`). The rows, each predicted without itself, choose how much; see
+        `far_field_.choice`.
 
     Attributes
     ----------
@@ -67,6 +72,8 @@ class EnsembleRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         Posterior mean of the constant term.
     problem_ : Problem
         Data (by reference) and prior of the last fit. Files and pickles do not contain it.
+    far_field_ : FeatureFarField or None
+        The extent of the training rows, and how the variance of `far_field=True` was chosen.
     n_features_in_ : int
     feature_names_in_ : array (D,)
         Only if the columns of X had names.
@@ -88,6 +95,7 @@ class EnsembleRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     noise_variance_: float
     prior_precision_: Any
     fingerprint_: str | None
+    far_field_: FeatureFarField | None
     _evidence: Evidence | None
 
     def __init__(
@@ -100,6 +108,7 @@ class EnsembleRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         particles: int = 200,
         random_state: Any = None,
         progress: bool = False,
+        far_field: bool = False,
     ) -> None:
         self.prior_precision = prior_precision
         self.noise_variance = noise_variance
@@ -108,6 +117,7 @@ class EnsembleRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         self.particles = particles
         self.random_state = random_state
         self.progress = progress
+        self.far_field = far_field
 
     @in_range("the regression")
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
@@ -169,10 +179,11 @@ class EnsembleRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict_uncertainty(self, X: Any) -> Uncertainty:
         """Return the variance of a new target, (n,) each: aleatoric is the noise, epistemic the variance of its mean,
-        and total their sum.
+        and total their sum. With far-field variance, `far_field` is its part of the epistemic one.
         """
         features = self._features(X)
-        return self.posterior_.predict_uncertainty(features)
+        noise = None if self.far_field_ is None else self.far_field_.noise(features)
+        return self.posterior_.predict_uncertainty(features, noise=noise)
 
     @property
     def coef_(self) -> Array:
@@ -212,7 +223,8 @@ class EnsembleRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             "feature_names": None if names is None else names.tolist(),
             "chosen": {"prior_precision": self.prior_precision_},
         }
-        write(Artefact(self.posterior_, estimator, preprocessing, self.fingerprint_, evidence=self._evidence), path)
+        kept = {"evidence": self._evidence, "far_field": self.far_field_}
+        write(Artefact(self.posterior_, estimator, preprocessing, self.fingerprint_, **kept), path)
 
     @classmethod
     def from_artefact(cls, artefact: Artefact) -> Self:
@@ -228,7 +240,7 @@ class EnsembleRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         model.posterior_, model._evidence = posterior, artefact.evidence  # type: ignore[assignment]
         model.noise_variance_ = posterior.likelihood.variance  # type: ignore[attr-defined]
         model.prior_precision_ = stored["chosen"]["prior_precision"]
-        model.fingerprint_ = artefact.fingerprint
+        model.fingerprint_, model.far_field_ = artefact.fingerprint, artefact.far_field
         return model
 
     def __getstate__(self) -> dict[str, Any]:
@@ -273,6 +285,7 @@ class EnsembleRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         found = run(problem, MeanField(), particles=self.particles, seed=seed, progress=self.progress)
         self.posterior_, self.problem_ = replace(found, state=None), problem
         self.fingerprint_, self._evidence = data, None
+        self.far_field_ = choose_for_features(problem, self.posterior_) if self.far_field else None
 
 
 def _positive(name: str, value: Any) -> float:

@@ -24,7 +24,7 @@ import numpy as np
 from enkbayes.core.ensemble import AffineEnsemble
 from enkbayes.core.expectations import Expectation, closure, empirical
 from enkbayes.core.mixture import MixturePosterior
-from enkbayes.core.numerics import in_range
+from enkbayes.core.numerics import in_range, plain
 from enkbayes.core.posterior import Posterior
 from enkbayes.core.problem import Problem
 from enkbayes.engine.arrays import namespace
@@ -68,7 +68,7 @@ class Evidence:
             return f"not known ({self.method})"
         if self.bound:
             return f"at least {self.value:.2f} ({self.method})"
-        bar = "" if math.isnan(self.error) else f" +- {self.error:.2g}"
+        bar = "" if math.isnan(self.error) else f" +- {plain(self.error)}"
         return f"{self.value:.2f}{bar} ({self.method})"
 
 

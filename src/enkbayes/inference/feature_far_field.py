@@ -14,6 +14,7 @@ import numpy as np
 import scipy.sparse
 from scipy.special import ndtri
 
+from enkbayes.core.likelihoods import Normal
 from enkbayes.core.logit_noise import noisy_predictive, takes_noise
 from enkbayes.core.mixture import MixturePosterior
 from enkbayes.core.posterior import Posterior
@@ -130,7 +131,7 @@ def choose_for_features(problem: Problem, posterior: Posterior | MixturePosterio
     >>> bool(choose_for_features(problem, eb.run(problem)).noise(np.full((1, 3), 50.0))[0] > 1e3)
     True
     """
-    if not takes_noise(posterior.likelihood):
+    if not isinstance(posterior.likelihood, Normal) and not takes_noise(posterior.likelihood):
         raise ValueError(f"far-field variance needs classes without an order; the likelihood is {posterior.likelihood}")
     double = problem.in_double()
     found, score = FeatureFarField.of(double.features)

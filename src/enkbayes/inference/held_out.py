@@ -17,6 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from enkbayes.core.numerics import plain
+
 Vector = np.ndarray[Any, Any]
 NARROW = 1e-4  # a spread that leaves the scaled weights as they are
 SPREADS = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
@@ -163,7 +165,7 @@ def check_same_scale(X: Any, X_val: Any, *, ratio: float = 10.0, fewest: int = 5
     >>> check_same_scale(rows, 100 * rows)
     Traceback (most recent call last):
     ...
-    ValueError: the spread of the held-out rows X_val is 1e+02 times that of the training rows; ...
+    ValueError: the spread of the held-out rows X_val is 100 times that of the training rows; ...
     """
     if X_val.shape[0] < fewest:
         return
@@ -176,12 +178,12 @@ def check_same_scale(X: Any, X_val: Any, *, ratio: float = 10.0, fewest: int = 5
     remedy = 'scale both alike, in a pipeline with Pipeline(..., transform_input=["X_val"])'
     if not 1 / ratio < spread < ratio:
         raise ValueError(
-            f"the spread of the held-out rows X_val is {spread:.2g} times that of the training rows; {remedy}"
+            f"the spread of the held-out rows X_val is {plain(spread)} times that of the training rows; {remedy}"
         )
     if shift > ratio:
         raise ValueError(
-            f"the mean of the held-out rows X_val is {shift:.2g} standard deviations from that of the training rows; "
-            f"{remedy}"
+            f"the mean of the held-out rows X_val is {plain(shift)} standard deviations from that of the training "
+            f"rows; {remedy}"
         )
 
 

@@ -43,7 +43,7 @@ import scipy.sparse
 
 from enkbayes.core.ensemble import AffineEnsemble
 from enkbayes.core.mixture import LEAST, MixturePosterior
-from enkbayes.core.numerics import in_range
+from enkbayes.core.numerics import in_range, plain
 from enkbayes.core.posterior import Posterior
 from enkbayes.core.problem import Problem
 from enkbayes.engine.arrays import epsilon, to_numpy
@@ -374,7 +374,7 @@ def _of_the_run(figures: Trust, words: Words) -> Iterator[Finding]:
 def _of_the_weights(figures: Trust, words: Words) -> Iterator[Finding]:
     weights = (figures.shift, figures.k_hat, figures.effective, figures.worst, figures.variances, figures.norm)
     if figures.draws and not all(map(math.isfinite, weights)):
-        numbers = f"(shift {figures.shift:.2g} sd, k-hat {figures.k_hat:.2g})"
+        numbers = f"(shift {plain(figures.shift)} sd, k-hat {figures.k_hat:.2g})"
         yield BAD, f"the importance weights say that the Gaussian has no meaning {numbers}", words.sampler
 
 
@@ -401,7 +401,7 @@ def _of_the_gaussian(figures: Trust, words: Words) -> Finding:
     """Return the finding on the fitted Gaussian, from its importance weights."""
     if not figures.draws:
         return USABLE, "there is no fitted Gaussian to compare with the true posterior", words.sampler
-    numbers = f"(shift {figures.shift:.2g} sd, k-hat {figures.k_hat:.2f})"
+    numbers = f"(shift {plain(figures.shift)} sd, k-hat {figures.k_hat:.2f})"
     advice = words.polish.format(sweeps=2 * figures.sweeps or 20)
     if (figures.nonlinearity or 0.0) > BENT:
         advice += ", and a Jacobian of the logits gives a better start"

@@ -34,6 +34,7 @@ import numpy as np
 from enkbayes.core.ensemble import AffineEnsemble
 from enkbayes.core.expectations import Expectation, at_mean
 from enkbayes.core.moments import Diverged, Moments
+from enkbayes.core.numerics import plain
 from enkbayes.core.problem import Problem
 from enkbayes.engine import product
 from enkbayes.engine.arrays import Array, namespace, symmetric, take_rows, to_numpy, tolerance
@@ -372,7 +373,7 @@ class StepControl:
         other = Expectation(stage.blend, stage.refine - 1)
         residual = evaluate(problem, point.ensemble, other).residual
         doubt = "logits are spread so widely that expectations may be off by"
-        message = f"{doubt} {residual:.1g} posterior sds; narrow the prior"
+        message = f"{doubt} {plain(residual, 1)} posterior sds; narrow the prior"
         return done if residual < 10 * self.accurate else replace(done, message=message)
 
     def _exhausted(self, track: Track) -> Track:

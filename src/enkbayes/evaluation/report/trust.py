@@ -10,6 +10,7 @@ import numpy as np
 
 from enkbayes.core.labels import encode
 from enkbayes.core.mixture import MixturePosterior
+from enkbayes.core.numerics import plain
 from enkbayes.core.posterior import Posterior
 from enkbayes.evaluation.metrics import Scores, confidence, score
 from enkbayes.evaluation.report import figures
@@ -162,7 +163,7 @@ def _tiles(scores: Scores | None) -> dict[str, str]:
 def _run(posterior: Posterior | MixturePosterior) -> str:
     info = posterior.info
     ended = "converged" if info.converged else "did not converge"
-    words = f"{info.sampler.partition('(')[0]} {ended} after {info.steps} steps and {info.seconds:.2g} seconds."
+    words = f"{info.sampler.partition('(')[0]} {ended} after {info.steps} steps and {plain(info.seconds)} seconds."
     return f"{words} {_sentence(info.message)}" if info.message else words
 
 
@@ -252,7 +253,7 @@ def next_steps(
     precision : precision of the prior, None if it is not a single number
     predictions : the verdict on them, if there is one
     """
-    steps, narrower = _repairs(trust, predictions), "" if precision is None else f"{10 * precision:.3g}"
+    steps, narrower = _repairs(trust, predictions), "" if precision is None else plain(10 * precision, 3)
     if trust.verdict != GOOD and trust.shift >= CLOSE and narrower:
         text = "Collect more rows or choose a narrower prior; both bring the posterior closer to a Gaussian:"
         steps.append(Step(text, (f"--prior-precision {narrower}",)))
