@@ -223,8 +223,8 @@ class EnsembleRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             "feature_names": None if names is None else names.tolist(),
             "chosen": {"prior_precision": self.prior_precision_},
         }
-        kept = {"evidence": self._evidence, "far_field": self.far_field_}
-        write(Artefact(self.posterior_, estimator, preprocessing, self.fingerprint_, **kept), path)
+        kept = Artefact(self.posterior_, estimator, preprocessing, self.fingerprint_, evidence=self._evidence)
+        write(replace(kept, far_field=self.far_field_), path)
 
     @classmethod
     def from_artefact(cls, artefact: Artefact) -> Self:
