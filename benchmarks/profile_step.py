@@ -130,7 +130,7 @@ FITS = {
         control={"search": NewtonSearch(near=0.3)},
         patches=(partial(patch.object, step_control, "few_pairs", no_pairs),),
     ),
-    "no shared history": Variant(control={"kin": 0.0}),
+    "no shared history": Variant(control={"reuse": 0.0}),
     "float64 only": Variant(sampler={"float32": False}),
     "float32 conversion in every step": Variant(rows={"held": 0}),
     "sums in the basis, float64": Variant(

@@ -57,7 +57,7 @@ def message_of(node: ast.AST) -> ast.expr | None:
         case ast.Raise(exc=ast.Call(func=function, args=[message, *rest])) if not rest:
             name = ast.unparse(function).rpartition(".")[2]
             return None if name in SILENT else message
-        case ast.Call(func=function, args=[message, *_]) if ast.unparse(function) == "warnings.warn":
+        case ast.Call(func=function, args=[message, *_]) if ast.unparse(function) in ("warn", "warnings.warn"):
             return message
     return None
 

@@ -177,7 +177,7 @@ def test_what_held_out_rows_have_scaled_is_not_compared_with_a_posterior():
     assert "use --prior-precision with a number" in trust.advised(COMMAND).advice
     assert trust.advised(COMMAND).reason == trust.reason
     assert str(eb.log_evidence(base, mixture)).startswith("not known")
-    with pytest.warns(UserWarning, match="held-out rows have scaled this average"):
+    with pytest.warns(UserWarning, match="polish leaves this average as it is"):
         assert eb.polish(base, mixture, 3) is mixture
 
 

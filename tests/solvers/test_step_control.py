@@ -10,7 +10,8 @@ from enkbayes.core.expectations import Expectation, closure
 from enkbayes.core.moments import Moments
 from enkbayes.samplers.equilibrium import frozen_flow
 from enkbayes.solvers.laplace import laplace_ensemble
-from enkbayes.solvers.step_control import Natural, Stage, StepControl, arrived, evaluate, few_pairs
+from enkbayes.solvers.natural import Natural, arrived
+from enkbayes.solvers.step_control import Stage, StepControl, evaluate, few_pairs
 from oracles.problems import weighted_problem
 
 SAMPLERS = [eb.Equilibrium(tol=1e-6), eb.MeanField(tol=1e-6)]

@@ -1,4 +1,4 @@
-"""The heart: an ensemble that moves by one affine map.
+"""An ensemble that moves by one affine map.
 
 Every particle of the deterministic systems moves by the *same* affine map, so the state of a run is not J vectors but
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from enkbayes.engine.arrays import Array, all_finite, floating, like, namespace, to_numpy
+from enkbayes.engine.arrays import Array, all_finite, floating, identity, like, namespace, to_numpy
 
 
 def standard_points(size: int, dim: int, rng: np.random.Generator) -> np.ndarray[Any, Any]:
@@ -184,7 +184,7 @@ def _dense(x: Array) -> Array:
     """Return a diagonal (P,) as a matrix (P, P), and a matrix as it is."""
     if x.ndim == 2:
         return x
-    return namespace(x).eye(x.shape[0], dtype=x.dtype, device=x.device) * x[:, None]
+    return identity(x.shape[0], x) * x[:, None]
 
 
 def _check_covariance(dim: int, cov: np.ndarray[Any, Any]) -> None:

@@ -44,8 +44,8 @@ def encode(labels: Any, size: int, classes: Any = None) -> tuple[np.ndarray[Any,
         raise ValueError(f"classes has {len(known)} distinct entries; expected at least two")
     if len(values) and not _alike(values, known):
         raise ValueError(
-            f"labels are such as {values.tolist()[0]!r}, and classes are {known.tolist()}; expected both as text or "
-            "both as numbers"
+            f"labels are values such as {values.tolist()[0]!r}, and classes are {known.tolist()}; expected both as "
+            "text or both as numbers"
         )
     numbers = np.minimum(np.searchsorted(known, values), len(known) - 1)
     unexpected = known[numbers] != values

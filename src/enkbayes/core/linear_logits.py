@@ -27,7 +27,7 @@ from enkbayes.core.likelihoods.base import Averages, pull_back, weighted
 from enkbayes.core.low_rank import LowRankGaussian
 from enkbayes.core.moments import Moments
 from enkbayes.engine import product
-from enkbayes.engine.arrays import Array, like, namespace
+from enkbayes.engine.arrays import Array, identity, like, namespace
 from enkbayes.engine.rows import Chunk, Rows, Sums, add_up
 
 
@@ -188,7 +188,7 @@ class LinearLogits:
             half = xp.sqrt(curvature)[:, None] * x
             return half.mT @ half  # a symmetric product, at half the price where the library notices
         (n, D), K = x.shape, self.outputs
-        eye = xp.eye(K, dtype=x.dtype, device=x.device)
+        eye = identity(K, x)
         lower, blocks = xp.tril(curvature) * (1 - eye / 2), []
         for i in range(K):  # the blocks (i, j <= i) in one product, those on the diagonal halved
             scaled = xp.reshape(lower[:, i, : i + 1, None] * x[:, None, :], (n, (i + 1) * D))

@@ -183,8 +183,7 @@ class Complement:
 
     def cov(self, basis: Array) -> Array:
         """Return the covariance outside the basis, (P, P)."""
-        xp = namespace(basis)
-        eye = xp.eye(basis.shape[0], dtype=basis.dtype, device=basis.device)
+        eye = identity(basis.shape[0], basis)
         root, _ = self.unwhiten(basis, eye)
         return root.mT @ root
 

@@ -1,4 +1,4 @@
-"""An average over several posteriors of the same weights: what a prior of unknown width leaves of the data.
+"""A weighted average of several posteriors of the same weights, each under a prior of its own width.
 
     p(theta | data) = sum_k w_k q_k(theta),        p(class | x) = sum_k w_k integral p(class | x, theta) q_k(theta)
 
@@ -30,7 +30,7 @@ LEAST = 0.05  # weight from which a component can decide whether the mixture has
 
 @dataclass(frozen=True, eq=False)
 class MixturePosterior:
-    """Posteriors with weights, and all that a `Posterior` has.
+    """Several posteriors with weights, with the attributes and methods of a `Posterior`.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ class MixturePosterior:
         How the weights were found.
     held_out : bool
         Whether held-out rows have chosen the scale and the spread of the components, which then predict better than the
-        posteriors under their priors, and are none.
+        posteriors under their priors, but are not those posteriors.
 
     Examples
     --------

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from functools import cached_property
 
-from enkbayes.engine.arrays import Array, all_finite, namespace, symmetric
+from enkbayes.engine.arrays import Array, all_finite, identity, namespace, symmetric
 
 
 class Diverged(ArithmeticError):
@@ -54,7 +54,7 @@ class Moments:
         For the moments of the whole potential it measures g' P g and ||I - P^(1/2) H P^(1/2)||, whatever the step size.
         """
         xp = namespace(self.g)
-        eye = xp.eye(self.g.shape[0], dtype=self.g.dtype, device=self.g.device)
+        eye = identity(self.g.shape[0], self.g)
         squared = float(xp.sum(self.g**2) + xp.sum((self.S - eye) ** 2) / 2)
         if not math.isfinite(squared):
             raise Diverged("the residual of the ensemble is not finite")

@@ -13,7 +13,7 @@ from enkbayes.core.expectations import Expectation
 from enkbayes.core.likelihoods import Likelihood
 from enkbayes.core.likelihoods.base import pull_back, weighted
 from enkbayes.core.moments import Moments
-from enkbayes.engine.arrays import Array, like, namespace
+from enkbayes.engine.arrays import Array, identity, like, namespace
 from enkbayes.engine.rows import Rows
 
 
@@ -88,7 +88,7 @@ class NonlinearLogits:
         xp = namespace(theta)
         F = self.logits(theta)
         slope = weighted(likelihood.slope(F, rows.targets), rows.weights)
-        tangents = xp.eye(self.dim, dtype=theta.dtype, device=theta.device)
+        tangents = identity(self.dim, theta)
         gradients = []
         for j in range(theta.shape[0]):
             jacobian = xp.reshape(self.jacobian(theta[j : j + 1, :], tangents), (-1, self.dim))

@@ -1,4 +1,4 @@
-"""Computations that may leave the range of floating-point numbers: quiet on the way, one sentence when they have."""
+"""Computations that may leave the range of floating-point numbers: no warnings on the way, and one clear error."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A Bayesian classification problem: rows, logits, likelihood and Gaussian prior. The constructors check; the inside
-trusts.
+"""A Bayesian classification problem: rows, logits, likelihood and Gaussian prior. Constructors check their input, so
+methods need not.
 """
 
 from __future__ import annotations

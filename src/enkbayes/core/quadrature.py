@@ -119,7 +119,7 @@ def trapezoid_nodes(level: int, width: float = 12.0, spacing: float = 0.5) -> tu
     at level 0 and half as far at each level after it.
 
     The trapezoid rule converges geometrically: with spacing h its error is about exp(-2 pi a / h) for a function that
-    is analytic within a distance a of the real line. Functions of exp(z), which softplus and its kin are, have a = pi
+    is analytic within a distance a of the real line. Functions of exp(z), such as softplus, have a = pi
     in the logit z, and a = pi / sd in x. So a step of 2/3 in the logit gives 12 digits (see `trapezoid_level`). The
     nodes reach to 12 standard deviations, so that E exp(z) has 12 digits up to a standard deviation of 5.
 
@@ -237,7 +237,7 @@ def averaged_over_points(
     wide: tuple[float, ...] = (0.5, 1.5),
     at_once: int = 2**22,
 ) -> Array:
-    """Return the averages (n, C) of what function(logits (m, Q, K)) returns, (m, Q, C), over K Gaussian logits a row
+    """Return the averages (n, C) of what function(logits (m, Q, K)) returns, (m, Q, C), over K Gaussian logits per row
     with means (n, K) and covariances V V', V (n, K, r).
 
     A row has 256 quasi-random points, and four times as many for every width in `wide` that the largest standard

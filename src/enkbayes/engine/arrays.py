@@ -27,7 +27,7 @@ NUMPY = compat.array_namespace(np.empty(0))
 def namespace(*arrays: Array) -> Any:
     """Return the array-API namespace that all the arrays belong to."""
     if all(type(x) is np.ndarray for x in arrays):
-        return NUMPY  # what follows comes to the same in ten times as long
+        return NUMPY  # the lines below give the same, in ten times the time
     return compat.array_namespace(*arrays)
 
 
@@ -65,6 +65,11 @@ def identity(size: int, reference: Array) -> Array:
     return xp.astype(index[:, None] == index[None, :], reference.dtype)
 
 
+def identity_like(S: Array) -> Array:
+    """Return the identity of the size of a square matrix, in its library, dtype and device."""
+    return identity(S.shape[0], S)
+
+
 def alike(x: Array, reference: Array) -> bool:
     """Tell whether two arrays agree in library, dtype and device.
 
@@ -91,7 +96,7 @@ def floating(x: Any) -> Array:
     if xp.isdtype(x.dtype, "complex floating"):
         raise ValueError(f"an array of dtype {x.dtype} is complex; expected real numbers")
     if compat.is_torch_array(x):
-        x = x.detach()  # a posterior is not differentiated through
+        x = x.detach()  # no gradients flow through a posterior
     if x.dtype in (xp.float32, xp.float64):
         return x
     return xp.astype(x, xp.float64)

@@ -1,4 +1,4 @@
-"""How much memory is left, and a refusal in one sentence of what would not fit: better than the kernel's killer."""
+"""How much memory is left, and a clear error for what would not fit, before the kernel kills the process."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from pathlib import Path
 
-SMALL = 5e7  # bytes that need no question
+SMALL = 5e7  # bytes; smaller requests are not checked
 
 
 def available() -> float:

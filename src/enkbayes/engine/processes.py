@@ -50,7 +50,7 @@ def connect(patience: float = PATIENCE) -> tuple[int, int]:
 
 
 def _leave() -> None:
-    """End the connection before the interpreter ends, whose threads would otherwise be cut off and abort it."""
+    """Close the connection before the interpreter exits, which would otherwise abort while its threads run."""
     if connected():
         sys.modules["torch.distributed"].destroy_process_group()
 
@@ -138,7 +138,7 @@ def first_word(about: str = "") -> bool:
 
     try:
         return bool(distributed_c10d._get_default_store().add(f"enkbayes said {about}", 1) == 1)  # noqa: SLF001
-    except RuntimeError:  # the store was that of the lost process; rather twice than never
+    except RuntimeError:  # the store was in the lost process; a message that comes twice is better than none
         return True
 
 
@@ -153,7 +153,7 @@ def rank(group: Any = None) -> int:
 
 @contextmanager
 def together() -> Iterator[None]:
-    """Say in one sentence that the others are gone, when they are."""
+    """Turn the errors of a lost connection into one `ProcessLost` error."""
     try:
         yield
     except RuntimeError:

@@ -79,9 +79,9 @@ class Chunk:
         return out
 
     def by_blocks(self, function: Callable[[Chunk], Sums], width: int, cached: int = 2**20) -> Sums:
-        """Return a function of the rows, which gives arrays with an entry a row, block by block.
+        """Apply a function to the rows block by block; it returns arrays with one entry per row.
 
-        A block has so few rows that `width` numbers a row, `cached` in all, stay in the cache. In numpy all blocks
+        A block has so few rows that `width` numbers per row, `cached` in all, stay in the cache. In numpy all blocks
         share their memory: fresh pages may cost more than the products that fill them.
         """
         most = min(self.size, max(64, cached // max(width, 128)))
@@ -176,7 +176,7 @@ class Rows(Protocol):
     def sum(self, contribution: Contribution, *, cost: float = 0.0, long: bool = False, least: int = 0) -> Sums:
         """Return the sums over all rows, in double precision where there is one.
 
-        cost is the number of multiplications a row, by which threads are chosen. long says that a contribution holds
+        cost is the number of multiplications per row, by which threads are chosen. long says that a contribution holds
         few numbers beside the features, so that long chunks are as good for memory and better for speed. least is the
         number of rows below which products are slow.
         """

@@ -33,7 +33,7 @@ Result = TypeVar("Result")
 NARROW = 1000  # parameters up to which BLAS has one thread in a step: decompositions gain little from more
 BLOCK = 128  # rows at least of a product that a thread takes
 WORTH = 2**22  # multiplications of a product from which it is worth several threads
-AHEAD = 2  # chunks a thread takes before they are added up; until then they are held
+AHEAD = 2  # chunks per thread that are held until they are added up
 
 
 def in_threads(function: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:

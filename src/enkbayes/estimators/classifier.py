@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
@@ -13,20 +13,21 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from enkbayes.core.gaussian import Gaussian
-from enkbayes.core.labels import announced, class_counts, distinct, encode, observation_weights
+from enkbayes.core.labels import announced, distinct, encode, observation_weights
 from enkbayes.core.likelihoods import Likelihood
 from enkbayes.core.mixture import MixturePosterior
 from enkbayes.core.posterior import Posterior, Uncertainty
 from enkbayes.core.problem import Problem, shared_classes, shared_counts
 from enkbayes.engine.arrays import to_numpy
 from enkbayes.engine.processes import first, shared_errors
-from enkbayes.estimators.class_weight import class_weights, row_weights
+from enkbayes.estimators.class_weight import row_weights
 from enkbayes.estimators.multi_label import (
     by_label,
     columns,
     for_each,
     is_multi_hot,
     joint,
+    means_of,
     names_of,
     of_presence,
     side_by_side,
@@ -34,13 +35,14 @@ from enkbayes.estimators.multi_label import (
     summaries,
     the_first,
     the_worst,
+    thresholds,
     uncertainties,
 )
 from enkbayes.estimators.preprocessing import Preprocessing
 from enkbayes.estimators.specification import Specification
 from enkbayes.estimators.table import Table, is_frame
 from enkbayes.inference.calibration import calibrate
-from enkbayes.inference.empirical_bayes import Tuning, with_variances
+from enkbayes.inference.empirical_bayes import Tuning
 from enkbayes.inference.evidence import Evidence, log_evidence
 from enkbayes.inference.feature_far_field import (
     WIDEST,
@@ -52,8 +54,8 @@ from enkbayes.inference.feature_far_field import (
 from enkbayes.inference.forgetting import Forgetting, checked_factor, remembered
 from enkbayes.inference.held_out import Calibration, check_same_scale, pooled
 from enkbayes.inference.polishing import polish
-from enkbayes.inference.prior_average import PriorAverage, average_posterior, updated, weigh
-from enkbayes.inference.priors import chosen_precision, is_auto, is_average, precision_of
+from enkbayes.inference.prior_average import PriorAverage, updated
+from enkbayes.inference.priors import chosen_precision, is_auto, precision_of
 from enkbayes.inference.rejection import HeldOutConfidence
 from enkbayes.inference.summary import Contrasts, Summary, summarise, weights
 from enkbayes.inference.trust import Trust, assess
@@ -133,7 +135,6 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         How logits become class probabilities. "auto" is `Bernoulli` for two classes and `Categorical` for more.
         "ordinal" is for classes that have an order, the order of their sorted labels: an `Ordinal` likelihood with a
         single logit, whose cutpoints maximise the evidence (`partial_fit`: that of the first batch).
-
     far_field : bool
         Whether `fit` adds noise to the logits that grows with the distance from the training data, so that confidence
         tends to 1/K far away (`enkbayes.inference.far_field`). The rows, each predicted without itself, choose how
@@ -244,6 +245,8 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.far_field = far_field
         self.class_weight = class_weight
 
+    # -- learning -----------------------------------------------------------------------------------------------------
+
     def fit(
         self,
         X: Any,
@@ -288,51 +291,6 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return self._keep_labels(parts, names_of(y))
         return self._fit(X, y, sample_weight, X_val, y_val, checkpoint=checkpoint)
 
-    def _fit(
-        self,
-        X: Any,
-        y: Any,
-        sample_weight: Any,
-        X_val: Any,
-        y_val: Any,
-        *,
-        classes: Array | None = None,
-        checkpoint: Recorder | str | Path | None = None,
-    ) -> Self:
-        """Fit to labels y (N,) of one kind each; `classes` are those of y, and others that it may lack."""
-        X, y = validated(self, X, y, accept_sparse="csr", dtype=FLOATS)
-        check_labels(y)
-        self._preprocessing = None  # of a file; these features are used as they are
-        if sample_weight is not None:
-            observation_weights(sample_weight, len(y))  # raises an error for weights that are not numbers, one a row
-        trained, data = np.ndim(self.prior_mean) > 0, fingerprint(X, y, sample_weight)
-        if (X_val is None) != (y_val is None):
-            raise ValueError("held-out rows need features and labels; expected both X_val and y_val, or neither")
-        if X_val is not None:
-            X_val, y_val = validated(self, X_val, y_val, accept_sparse="csr", dtype=FLOATS, reset=False)
-            check_same_scale(X, X_val)
-            data = fingerprint(X_val, y_val, None, data)
-            if not trained:
-                X, y, sample_weight = pooled(X, y, sample_weight, X_val, y_val)
-        asked = self._specification
-        known = at_least_two(distinct(y) if classes is None else classes)
-        seed, sampler = asked.draw_seed(), asked.method
-        self.class_weight_ = class_weights(self.class_weight, known, class_counts(y, known, sample_weight))
-        weights = self._row_weights(y, known, sample_weight)
-        problem = asked.problem(X, y, known, weights, asked.likelihood_of(y, known, weights))
-        asked.warn_of_few_particles(problem)
-        theta = self._previous_particles(problem, sampler) if self.warm_start else None
-        self._forgetting = None
-        fit = asked.fit_with(sampler, seed, theta, checkpoint)
-        if X_val is None or not trained:
-            problem, tuning = asked.chosen(problem)
-            return self._fitted(problem, fit, data, tuning, average=is_average(self.prior_precision))
-        held_out = asked.problem(X_val, y_val, known, self._row_weights(y_val, known, None), problem.likelihood)
-        problem, chosen = calibrate(held_out, problem.prior.mean, problem, seed=seed)
-        self._fitted(asked.with_fitted_cutpoints(problem), fit, data, None)
-        self.calibration_, self._held_out_prior = chosen, problem.prior
-        return self
-
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None, *, forget: Any = 1.0) -> Self:
         """Learn from one more batch by sequential Bayes: the posterior N(mean, cov) is the prior of the next batch.
 
@@ -360,26 +318,24 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_labels(y)
         known, asked = announced(y, classes, None if begins else self.classes_), self._specification
         if begins:
-            self.class_weight_ = class_weights(self.class_weight, known, None)
-            weights = self._row_weights(y, known, sample_weight)
-            problem = asked.problem(X, y, known, weights, asked.likelihood_of(y, known, weights))
+            problem, self.class_weight_ = asked.posed(X, y, known, sample_weight, batch=True)
         else:
             problem = self._problem_like_the_fit(X, y, sample_weight)
         sampler, seed = asked.method, asked.draw_seed()
         fit = asked.fit_with(MeanField() if asked.too_few_particles(problem) else sampler, seed)
         if begins:
-            problem, tuning = asked.chosen(problem)
-            data, self._forgetting = fingerprint(X, y, sample_weight, ""), None
-            return self._fitted(problem, fit, data, tuning, average=is_average(self.prior_precision))
-        chosen, prior = self.calibration_, self._held_out_prior
+            self._forgetting = None
+            return self._keep_fit(*asked.fitted(*asked.chosen(problem), fit), fingerprint(X, y, sample_weight, ""))
         last, self._forgetting = remembered(problem, self.posterior_, factor, self._forgetting)
-        data = fingerprint(X, y, sample_weight, self.fingerprint_ or "")
+        posterior: Posterior | MixturePosterior
         if isinstance(last, MixturePosterior):
-            self.problem_ = problem
-            self._keep(self._polished(updated(problem, last, fit)), data)
+            posterior = updated(problem, last, fit)
         else:
             last = replace(last, ensemble=last.fitted.to(problem.prior.mean), before=None)
-            self._fitted(problem.with_prior(last.distribution), fit, data, self.tuning_)
+            problem = problem.with_prior(last.distribution)
+            posterior = fit(problem)
+        chosen, prior = self.calibration_, self._held_out_prior
+        self._keep_fit(problem, posterior, self.tuning_, fingerprint(X, y, sample_weight, self.fingerprint_ or ""))
         self.calibration_, self._held_out_prior = chosen, prior
         return self
 
@@ -407,14 +363,31 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             if tuning is None and (is_auto(self.prior_precision) or is_auto(self.intercept_precision)):
                 raise ValueError('an "auto" prior is chosen from all rows; pass tuning=clf.tune(X, y), or a number')
         known, asked = at_least_two(np.unique(shared_classes(y, classes))), self._specification
-        self.class_weight_ = class_weights(self.class_weight, known, shared_counts(y, known, sample_weight))
-        weights = self._row_weights(y, known, sample_weight)
-        likelihood, sampler = asked.likelihood_of(y, known, weights, count=shared_counts), asked.method
-        problem = asked.problem(X, y, known, weights, likelihood, tuning, Problem.create_sharded)
+        sampler = asked.method
+        problem, self.class_weight_ = asked.posed(
+            X, y, known, sample_weight, count=shared_counts, tuning=tuning, create=Problem.create_sharded
+        )
         asked.warn_of_few_particles(problem)
-        problem = asked.with_fitted_cutpoints(problem)
         fit = asked.fit_with(sampler, first(asked.draw_seed()), None, checkpoint)
-        return self._fitted(problem, fit, None, tuning, average=is_average(self.prior_precision))
+        return self._keep_fit(*asked.fitted(asked.with_fitted_cutpoints(problem), tuning, fit), None)
+
+    def polish(self, sweeps: int = 20) -> Self:
+        """Move every particle to the exact posterior of the last fit, `sweeps` times; see `enkbayes.inference.polish`.
+
+        >>> import enkbayes as eb
+        >>> from sklearn.datasets import load_iris
+        >>> clf = eb.EnsembleClassifier(random_state=0).fit(*load_iris(return_X_y=True))
+        >>> clf.polish(5).posterior_.info.sweeps
+        5
+        """
+        if hasattr(self, "estimators_"):
+            return self._keep_labels([part.polish(sweeps) for part in self.estimators_], self.classes_)
+        self._fitted_problem("polish", "polish before saving")
+        self.posterior_ = self._polished(self.posterior_, sweeps)
+        self._trust = None
+        return self
+
+    # -- predictions --------------------------------------------------------------------------------------------------
 
     @by_label(side_by_side)
     def predict(self, X: Any) -> Array:
@@ -444,6 +417,22 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if scores.shape[1] == 2:
             return np.asarray(scores[:, 1] - scores[:, 0])
         return np.asarray(scores - scores.mean(axis=1, keepdims=True))
+
+    @by_label(of_presence)
+    def sample_proba(self, X: Any) -> Array:
+        """Return the class probabilities that each particle predicts, (J, n, K)."""
+        features = self._features(X)
+        posterior, noise = self._with_noise(features)
+        return np.asarray(posterior.sample_proba(features, noise=noise))
+
+    @by_label(uncertainties)
+    def predict_uncertainty(self, X: Any) -> Uncertainty:
+        """Return total, aleatoric and epistemic uncertainty in nats, and confidence, (n,) each."""
+        features = self._features(X)
+        posterior, noise = self._with_noise(features)
+        return posterior.predict_uncertainty(features, noise=noise)
+
+    # -- the weights --------------------------------------------------------------------------------------------------
 
     @property
     @by_label(stacked)
@@ -483,6 +472,7 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             contrasts = contrasts.in_units_of(*prepared.scaling)
         return summarise(self.posterior_, contrasts, level)
 
+    @by_label(for_each, split="y")
     def to_arviz(
         self, X: Any = None, y: Any = None, sample_weight: Any = None, *, draws: int | None = None, seed: int = 0
     ) -> Any:
@@ -493,88 +483,12 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         there are the coefficients alone. Of multi-hot labels it is a list, one for each label.
         """
         check_is_fitted(self)
-        if hasattr(self, "estimators_"):
-            pairs = self._with_columns(y)
-            return [part.to_arviz(X, own, sample_weight, draws=draws, seed=seed) for part, own in pairs]
         problem = getattr(self, "problem_", None)
         if X is not None:
             problem = self.problem_of(self._features(X), y, sample_weight)
         return self.posterior_.to_arviz(self._names(), problem=problem, draws=draws, seed=seed)
 
-    def _names(self) -> list[str]:
-        """Return the names of the features (D,)."""
-        if self._preprocessing is not None:
-            return list(self._preprocessing.features)
-        default = [f"x{i}" for i in range(self.n_features_in_)]
-        return [str(name) for name in getattr(self, "feature_names_in_", default)]
-
-    @by_label(of_presence)
-    def sample_proba(self, X: Any) -> Array:
-        """Return the class probabilities that each particle predicts, (J, n, K)."""
-        features = self._features(X)
-        posterior, noise = self._with_noise(features)
-        return np.asarray(posterior.sample_proba(features, noise=noise))
-
-    @by_label(uncertainties)
-    def predict_uncertainty(self, X: Any) -> Uncertainty:
-        """Return total, aleatoric and epistemic uncertainty in nats, and confidence, (n,) each."""
-        features = self._features(X)
-        posterior, noise = self._with_noise(features)
-        return posterior.predict_uncertainty(features, noise=noise)
-
-    @by_label(the_first)
-    def ood_score(self, X: Any) -> Array:
-        """Return how unlike the training rows each row is, (n,): about standard normal for rows like them, larger for
-        others. It adds the distance of the features, of which there may be 2048, to the classes of the training rows
-        and a share of the entropy of the prediction; see `enkbayes.inference.class_distance`.
-
-        >>> from sklearn.datasets import load_iris
-        >>> X, y = load_iris(return_X_y=True)
-        >>> clf = EnsembleClassifier(random_state=0).fit(X, y)
-        >>> bool(clf.ood_score(3 * X).min() > clf.ood_score(X).mean() + 2)
-        True
-        """
-        features = self._features(X)
-        found = self._extent("ood_score")
-        if found.unusual is None:  # of a file of an earlier version
-            return found.score(features)
-        return found.unusual(features, np.asarray(self.posterior_.predict_proba(features)))
-
-    def reject_threshold(
-        self, X_val: Any = None, y_val: Any = None, *, max_error: float = 0.05, confidence: float = 0.95
-    ) -> Any:
-        """Return the confidence above which predictions are wrong at most `max_error` of the time, with this
-        confidence; see `enkbayes.inference.rejection`. For multi-hot labels there is a threshold for each label, (K,).
-
-        X_val, y_val are held-out rows, on which the guarantee rests. Without them, the training rows count, each
-        predicted without itself.
-
-        >>> from sklearn.datasets import load_breast_cancer
-        >>> from sklearn.preprocessing import scale
-        >>> X, y = load_breast_cancer(return_X_y=True)
-        >>> X = scale(X)
-        >>> clf = EnsembleClassifier(random_state=0).fit(X[:300], y[:300])
-        >>> threshold = clf.reject_threshold(X[300:], y[300:], max_error=0.05)
-        >>> bool((clf.predict_proba(X).max(axis=1) > threshold).mean() > 0.8)
-        True
-        """
-        if hasattr(self, "estimators_"):
-            settings = {"max_error": max_error, "confidence": confidence}
-            return np.asarray(
-                [part.reject_threshold(X_val, own, **settings) for part, own in self._with_columns(y_val)]
-            )
-        if X_val is None:
-            return self._held_out_confidence().threshold(max_error, confidence)
-        proba = self.predict_proba(X_val)
-        numbers = encode(y_val, len(proba), self.classes_)[0]
-        return HeldOutConfidence.of(proba, numbers).threshold(max_error, confidence)
-
-    @property
-    @by_label(for_each)
-    def forgetting_(self) -> Forgetting:
-        """The forgetting factor of the last `partial_fit`, and what "auto" knows of it: the gain of every factor."""
-        check_is_fitted(self)
-        return Forgetting() if self._forgetting is None else self._forgetting
+    # -- how far to trust it ------------------------------------------------------------------------------------------
 
     @property
     @by_label(the_worst)
@@ -585,6 +499,20 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             problem = self._fitted_problem("trust_", "call assess(X, y)")
             self._trust = assess(problem, self.posterior_, predictions=True)
         return self._trust
+
+    @by_label(the_worst, split="y")
+    def assess(self, X: Any, y: Any, sample_weight: Any = None) -> Trust:
+        """Return how far to trust the posterior, from the data of its `fit`: for a classifier from a file or a pickle.
+
+        >>> import enkbayes as eb
+        >>> from sklearn.datasets import load_wine
+        >>> from sklearn.preprocessing import scale
+        >>> X, y = load_wine(return_X_y=True)
+        >>> clf = eb.EnsembleClassifier(prior_precision=1.0, random_state=0).fit(scale(X), y)
+        >>> clf.assess(scale(X), y).verdict, clf.trust_.verdict
+        ('usable', 'usable')
+        """
+        return assess(self.problem_of(self._features(X), y, sample_weight), self.posterior_, predictions=True)
 
     @property
     @by_label(joint)
@@ -603,6 +531,8 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def log_evidence_(self) -> float:
         """The value of `evidence_`: how probable the data were under the prior. Differences compare models."""
         return self.evidence_.value
+
+    # -- how the prior was chosen -------------------------------------------------------------------------------------
 
     @property
     @by_label(for_each)
@@ -628,49 +558,17 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return float(1 / own) if own is not None else 1.0
         return float(self.intercept_precision)
 
-    def assess(self, X: Any, y: Any, sample_weight: Any = None) -> Trust:
-        """Return how far to trust the posterior, from the data of its `fit`: for a classifier from a file or a pickle.
-
-        >>> import enkbayes as eb
-        >>> from sklearn.datasets import load_wine
-        >>> from sklearn.preprocessing import scale
-        >>> X, y = load_wine(return_X_y=True)
-        >>> clf = eb.EnsembleClassifier(prior_precision=1.0, random_state=0).fit(scale(X), y)
-        >>> clf.assess(scale(X), y).verdict, clf.trust_.verdict
-        ('usable', 'usable')
-        """
-        if hasattr(self, "estimators_"):
-            return the_worst(self.classes_, [part.assess(X, own, sample_weight) for part, own in self._with_columns(y)])
-        return assess(self.problem_of(self._features(X), y, sample_weight), self.posterior_, predictions=True)
-
-    def polish(self, sweeps: int = 20) -> Self:
-        """Move every particle to the exact posterior of the last fit, `sweeps` times; see `enkbayes.inference.polish`.
-
-        >>> import enkbayes as eb
-        >>> from sklearn.datasets import load_iris
-        >>> clf = eb.EnsembleClassifier(random_state=0).fit(*load_iris(return_X_y=True))
-        >>> clf.polish(5).posterior_.info.sweeps
-        5
-        """
-        if hasattr(self, "estimators_"):
-            return self._keep_labels([part.polish(sweeps) for part in self.estimators_], self.classes_)
-        problem = self._fitted_problem("polish", "polish before saving")
-        self.posterior_ = polish(
-            problem, self.posterior_, sweeps, seed=self._specification.draw_seed(), progress=self.progress
-        )
-        self._trust = None
-        return self
-
     def tune(self, X: Any, y: Any, sample_weight: Any = None) -> Tuning | PriorAverage | None:
         """Return how "average" or "auto" chooses the prior for these data; None for a prior of your own."""
-        classes, asked = distinct(y), self._specification
-        own = class_weights(self.class_weight, classes, class_counts(y, classes, sample_weight))
-        weights = row_weights(own, y, classes, sample_weight)
-        likelihood = asked.likelihood_of(y, classes, weights)
-        problem, tuning = asked.chosen(asked.problem(X, np.asarray(y), classes, weights, likelihood))
-        if not is_average(self.prior_precision):
-            return tuning
-        return asked.with_intercept(weigh(problem, asked.width_groups(problem)), problem)
+        asked = self._specification
+        return asked.tuned(asked.posed(X, np.asarray(y), distinct(y), sample_weight)[0])
+
+    @property
+    @by_label(for_each)
+    def forgetting_(self) -> Forgetting:
+        """The forgetting factor of the last `partial_fit`, and what "auto" knows of it: the gain of every factor."""
+        check_is_fitted(self)
+        return Forgetting() if self._forgetting is None else self._forgetting
 
     def problem_of(self, X: Any, y: Any, sample_weight: Any = None) -> Problem:
         """Return the problem of a `fit` to these data, with the prior and the likelihood that were chosen then."""
@@ -678,11 +576,65 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise ValueError("each of several labels has a problem of its own; use clf.estimators_[k].problem_of")
         return self._problem_like_the_fit(X, np.asarray(y), sample_weight)
 
-    def _problem_like_the_fit(self, X: Any, y: Any, sample_weight: Any) -> Problem:
-        """Return the problem of some rows with the likelihood and the prior of the fit."""
-        weights = self._row_weights(y, self.classes_, sample_weight)
-        problem = self._specification.problem(X, y, self.classes_, weights, self.posterior_.likelihood, self.tuning_)
-        return problem if self._held_out_prior is None else problem.with_prior(self._held_out_prior)
+    # -- unusual rows and doubtful predictions ------------------------------------------------------------------------
+
+    @by_label(the_first)
+    def ood_score(self, X: Any) -> Array:
+        """Return how unlike the training rows each row is, (n,): about standard normal for rows like them, larger for
+        others. It adds the distance of the features, of which there may be 2048, to the classes of the training rows
+        and a share of the entropy of the prediction; see `enkbayes.inference.class_distance`.
+
+        >>> from sklearn.datasets import load_iris
+        >>> X, y = load_iris(return_X_y=True)
+        >>> clf = EnsembleClassifier(random_state=0).fit(X, y)
+        >>> bool(clf.ood_score(3 * X).min() > clf.ood_score(X).mean() + 2)
+        True
+        """
+        features = self._features(X)
+        found = self._extent("ood_score")
+        if found.unusual is None:  # of a file of an earlier version
+            return found.score(features)
+        return found.unusual(features, np.asarray(self.posterior_.predict_proba(features)))
+
+    @by_label(thresholds, split="y_val")
+    def reject_threshold(
+        self, X_val: Any = None, y_val: Any = None, *, max_error: float = 0.05, confidence: float = 0.95
+    ) -> Any:
+        """Return the confidence above which predictions are wrong at most `max_error` of the time, with this
+        confidence; see `enkbayes.inference.rejection`. For multi-hot labels there is a threshold for each label, (K,).
+
+        X_val, y_val are held-out rows, on which the guarantee rests. Without them, the training rows count, each
+        predicted without itself.
+
+        >>> from sklearn.datasets import load_breast_cancer
+        >>> from sklearn.preprocessing import scale
+        >>> X, y = load_breast_cancer(return_X_y=True)
+        >>> X = scale(X)
+        >>> clf = EnsembleClassifier(random_state=0).fit(X[:300], y[:300])
+        >>> threshold = clf.reject_threshold(X[300:], y[300:], max_error=0.05)
+        >>> bool((clf.predict_proba(X).max(axis=1) > threshold).mean() > 0.8)
+        True
+        """
+        if X_val is None:
+            return self._held_out_confidence().threshold(max_error, confidence)
+        proba = self.predict_proba(X_val)
+        numbers = encode(y_val, len(proba), self.classes_)[0]
+        return HeldOutConfidence.of(proba, numbers).threshold(max_error, confidence)
+
+    def remember(self) -> Self:
+        """Compute what `ood_score` and `reject_threshold` need of the training rows, so that files and pickles have it.
+
+        More than 2048 features are too many for the score; rows that other processes hold are not available.
+        """
+        if hasattr(self, "estimators_"):
+            return self._keep_labels([part.remember() for part in self.estimators_], self.classes_)
+        problem = self._fitted_problem("remember", "call it before saving")
+        if problem.linear_logits("the score").features <= WIDEST:
+            self._extent("ood_score")
+        self._held_out_confidence()
+        return self
+
+    # -- files and notebooks ------------------------------------------------------------------------------------------
 
     def save(self, path: str | Path, *, preprocessing: Mapping[str, Any] | None = None) -> None:
         """Write the fitted classifier to one `.safetensors` file; `enkbayes.load` reads it.
@@ -778,18 +730,125 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         tags.classifier_tags.poor_score = self.likelihood == "ordinal"  # on classes that have no order
         return tags
 
-    def remember(self) -> Self:
-        """Compute what `ood_score` and `reject_threshold` need of the training rows, so that files and pickles have it.
+    # -- a fit to labels of one kind ----------------------------------------------------------------------------------
 
-        More than 2048 features are too many for the score; rows that other processes hold are not available.
-        """
-        if hasattr(self, "estimators_"):
-            return self._keep_labels([part.remember() for part in self.estimators_], self.classes_)
-        problem = self._fitted_problem("remember", "call it before saving")
-        if problem.linear_logits("the score").features <= WIDEST:
-            self._extent("ood_score")
-        self._held_out_confidence()
+    def _fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any,
+        X_val: Any,
+        y_val: Any,
+        *,
+        classes: Array | None = None,
+        checkpoint: Recorder | str | Path | None = None,
+    ) -> Self:
+        """Fit to labels y (N,) of one kind each; `classes` are those of y, and others that it may lack."""
+        X, y = validated(self, X, y, accept_sparse="csr", dtype=FLOATS)
+        check_labels(y)
+        self._preprocessing = None  # of a file; these features are used as they are
+        if sample_weight is not None:
+            observation_weights(sample_weight, len(y))  # raises an error for weights that are not numbers, one a row
+        trained, data = np.ndim(self.prior_mean) > 0, fingerprint(X, y, sample_weight)
+        if (X_val is None) != (y_val is None):
+            raise ValueError("held-out rows need features and labels; expected both X_val and y_val, or neither")
+        if X_val is not None:
+            X_val, y_val = validated(self, X_val, y_val, accept_sparse="csr", dtype=FLOATS, reset=False)
+            check_same_scale(X, X_val)
+            data = fingerprint(X_val, y_val, None, data)
+            if not trained:
+                X, y, sample_weight = pooled(X, y, sample_weight, X_val, y_val)
+        asked = self._specification
+        known = at_least_two(distinct(y) if classes is None else classes)
+        seed, sampler = asked.draw_seed(), asked.method
+        problem, self.class_weight_ = asked.posed(X, y, known, sample_weight)
+        asked.warn_of_few_particles(problem)
+        theta = self._previous_particles(problem, sampler) if self.warm_start else None
+        self._forgetting = None
+        fit = asked.fit_with(sampler, seed, theta, checkpoint)
+        if X_val is None or not trained:
+            return self._keep_fit(*asked.fitted(*asked.chosen(problem), fit), data)
+        weights = row_weights(self.class_weight_, y_val, known, None)
+        held_out = asked.problem(X_val, y_val, known, weights, problem.likelihood)
+        problem, chosen = calibrate(held_out, problem.prior.mean, problem, seed=seed)
+        problem = asked.with_fitted_cutpoints(problem)
+        self._keep_fit(problem, fit(problem), None, data)
+        self.calibration_, self._held_out_prior = chosen, problem.prior
         return self
+
+    def _previous_particles(self, problem: Problem, sampler: Sampler) -> Array | None:
+        """Return particles of the previous fit's Gaussian, if shape and classes agree. There must be more of them than
+        parameters, because they would stay in the few directions that they span.
+        """
+        if isinstance(sampler, FROM_PRIOR):
+            raise ValueError(f"{type(sampler).__name__} starts from the prior; use warm_start=False or Equilibrium()")
+        before: Posterior | MixturePosterior | None = getattr(self, "posterior_", None)
+        if not isinstance(before, Posterior) or not np.array_equal(self.classes_, np.asarray(problem.classes)):
+            return None
+        shape = (self.particles, problem.dim)
+        return before.fitted.theta if before.fitted.theta.shape == shape and self.particles > problem.dim else None
+
+    def _keep_fit(
+        self,
+        problem: Problem,
+        posterior: Posterior | MixturePosterior,
+        tuning: Tuning | PriorAverage | None,
+        data: str | None,
+    ) -> Self:
+        """Polish a fit and keep it; `data` is the fingerprint of the training data."""
+        self.problem_ = problem
+        self._keep(self._polished(posterior, self.sweeps), data)
+        self.tuning_, self.calibration_, self._held_out_prior = tuning, None, None
+        return self
+
+    def _keep(self, posterior: Posterior | MixturePosterior, data: str | None) -> None:
+        self.posterior_ = posterior
+        self._trust = self._evidence = self._confidences = self.far_field_ = None
+        if self.far_field and hasattr(self, "problem_"):
+            chosen = choose_for_features(self.problem_, posterior)
+            self.far_field_ = replace(chosen, unusual=FeatureScore.of(self.problem_, posterior))
+        self.classes_ = np.asarray(posterior.classes)
+        self.n_iter_ = posterior.info.steps
+        self.fingerprint_ = data
+
+    def _polished(self, posterior: Posterior | MixturePosterior, sweeps: int) -> Posterior | MixturePosterior:
+        seed = self._specification.draw_seed()
+        return polish(self.problem_, posterior, sweeps, seed=seed, progress=self.progress)
+
+    @property
+    def _specification(self) -> Specification:
+        return Specification.of(self.get_params(deep=False))
+
+    def _problem_like_the_fit(self, X: Any, y: Any, sample_weight: Any) -> Problem:
+        """Return the problem of some rows with the likelihood and the prior of the fit."""
+        weights = row_weights(self.class_weight_, y, self.classes_, sample_weight)
+        problem = self._specification.problem(X, y, self.classes_, weights, self.posterior_.likelihood, self.tuning_)
+        return problem if self._held_out_prior is None else problem.with_prior(self._held_out_prior)
+
+    def _fitted_problem(self, purpose: str, remedy: str) -> Problem:
+        """Return the problem of the last fit, which files and pickles do not contain."""
+        check_is_fitted(self)
+        if self._showing or not hasattr(self, "problem_"):
+            raise AttributeError(
+                f"{purpose} needs the data of the fit, which files and pickles leave out; {remedy}, or fit again"
+            )
+        return self.problem_
+
+    # -- rows ---------------------------------------------------------------------------------------------------------
+
+    def _features(self, X: Any) -> Any:
+        """Return features (n, D); a data frame for a model of the command holds the columns of its training file."""
+        check_is_fitted(self)
+        if self._preprocessing is not None and is_frame(X):
+            X = self._preprocessing.transform(Table.from_frame(X))
+        return validated(self, X, accept_sparse="csr", dtype=FLOATS, reset=False)
+
+    def _names(self) -> list[str]:
+        """Return the names of the features (D,)."""
+        if self._preprocessing is not None:
+            return list(self._preprocessing.features)
+        default = [f"x{i}" for i in range(self.n_features_in_)]
+        return [str(name) for name in getattr(self, "feature_names_in_", default)]
 
     def _with_noise(self, features: Any) -> tuple[Posterior | MixturePosterior, Array | None]:
         """Return the posterior of the logits, and the variance (n,) of their noise or None."""
@@ -815,20 +874,11 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
         return self._confidences
 
-    def _features(self, X: Any) -> Any:
-        """Return features (n, D); a data frame for a model of the command holds the columns of its training file."""
-        check_is_fitted(self)
-        if self._preprocessing is not None and is_frame(X):
-            X = self._preprocessing.transform(Table.from_frame(X))
-        return validated(self, X, accept_sparse="csr", dtype=FLOATS, reset=False)
+    # -- a fit to multi-hot labels ------------------------------------------------------------------------------------
 
     def _binary(self, targets: list[Array]) -> list[Self]:
         """Return a binary classifier for each of K columns of labels."""
-        mean = self.prior_mean
-        means = [mean] * len(targets) if np.ndim(mean) < 2 else list(np.asarray(mean).T)
-        if len(means) != len(targets):
-            raise ValueError(f"prior_mean has {len(means)} columns; expected {len(targets)}, one for each label")
-        return [clone(self).set_params(prior_mean=mean) for mean in means]
+        return [clone(self).set_params(prior_mean=mean) for mean in means_of(self.prior_mean, len(targets))]
 
     def _learn_labels(self, X: Any, y: Any, sample_weight: Any, forget: Any, *, begins: bool) -> Self:
         """Learn from one more batch of multi-hot labels."""
@@ -837,11 +887,6 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         for part, own in zip(parts, targets, strict=True):
             part.partial_fit(X, own, np.asarray([0, 1], dtype=own.dtype), sample_weight, forget=forget)
         return self._keep_labels(parts, names_of(y) if begins else self.classes_)
-
-    def _with_columns(self, y: Any) -> list[tuple[Self, Any]]:
-        """Return the classifier of each label with its column of y, which may be None."""
-        count = len(self.estimators_)
-        return list(zip(self.estimators_, [None] * count if y is None else columns(y, count), strict=True))
 
     def _keep_labels(self, parts: list[Self], names: Array) -> Self:
         """Keep a fitted classifier for each label. What a classifier of one kind of labels has once is a list here."""
@@ -859,76 +904,3 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Discard a fit to multi-hot labels."""
         if hasattr(self, "estimators_"):
             del self.estimators_, self.posterior_
-
-    @property
-    def _specification(self) -> Specification:
-        return Specification.of(self.get_params(deep=False))
-
-    def _row_weights(self, y: Any, classes: Array, sample_weight: Any) -> Any:
-        return row_weights(self.class_weight_, y, classes, sample_weight)
-
-    def _previous_particles(self, problem: Problem, sampler: Sampler) -> Array | None:
-        """Return particles of the previous fit's Gaussian, if shape and classes agree. There must be more of them than
-        parameters, because they would stay in the few directions that they span.
-        """
-        if isinstance(sampler, FROM_PRIOR):
-            raise ValueError(f"{type(sampler).__name__} starts from the prior; use warm_start=False or Equilibrium()")
-        before: Posterior | MixturePosterior | None = getattr(self, "posterior_", None)
-        if not isinstance(before, Posterior) or not np.array_equal(self.classes_, np.asarray(problem.classes)):
-            return None
-        shape = (self.particles, problem.dim)
-        return before.fitted.theta if before.fitted.theta.shape == shape and self.particles > problem.dim else None
-
-    def _fitted(
-        self,
-        problem: Problem,
-        fit: Callable[[Problem], Posterior],
-        data: str | None,
-        tuning: Tuning | PriorAverage | None,
-        *,
-        average: bool = False,
-    ) -> Self:
-        """Fit, polish and keep the result; `data` is the fingerprint of the training data."""
-        posterior: Posterior | MixturePosterior
-        if average:
-            groups, known = (
-                self._specification.width_groups(problem),
-                tuning if isinstance(tuning, PriorAverage) else None,
-            )
-            posterior, found = average_posterior(
-                problem, groups, fit, tuning=known, particles=self.particles, seed=self._specification.draw_seed()
-            )
-            if posterior.held_out:
-                self._specification.warn_of_unused_sampler()
-            problem = with_variances(problem, groups, found.heaviest)
-            tuning = self._specification.with_intercept(found, problem)
-        else:
-            posterior = replace(fit(problem), state=None)
-        self.problem_ = problem
-        self._keep(self._polished(posterior), data)
-        self.tuning_, self.calibration_, self._held_out_prior = tuning, None, None
-        return self
-
-    def _polished(self, posterior: Posterior | MixturePosterior) -> Posterior | MixturePosterior:
-        return polish(
-            self.problem_, posterior, self.sweeps, seed=self._specification.draw_seed(), progress=self.progress
-        )
-
-    def _keep(self, posterior: Posterior | MixturePosterior, data: str | None) -> None:
-        self.posterior_ = posterior
-        self._trust = self._evidence = self._confidences = self.far_field_ = None
-        if self.far_field and hasattr(self, "problem_"):
-            chosen = choose_for_features(self.problem_, posterior)
-            self.far_field_ = replace(chosen, unusual=FeatureScore.of(self.problem_, posterior))
-        self.classes_ = np.asarray(posterior.classes)
-        self.n_iter_ = posterior.info.steps
-        self.fingerprint_ = data
-
-    def _fitted_problem(self, purpose: str, remedy: str) -> Problem:
-        """Return the problem of the last fit, which files and pickles do not contain."""
-        check_is_fitted(self)
-        if self._showing or not hasattr(self, "problem_"):
-            raise AttributeError(
-                f"{purpose} needs the data of the fit, which files and pickles leave out; {remedy}, or fit again"
-            )
-        return self.problem_

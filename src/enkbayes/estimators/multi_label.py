@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import wraps
+from inspect import signature
 from typing import Any, TypeVar
 
 import numpy as np
@@ -48,6 +49,18 @@ def columns(y: Any, labels: int | None = None) -> list[Array]:
     return list(np.ascontiguousarray(dense.T))
 
 
+def means_of(prior_mean: Any, labels: int) -> list[Any]:
+    """Return the prior mean of each label: a column of a matrix, or the same for all.
+
+    >>> means_of(np.asarray([[1, 2], [3, 4]]), 2)[0].tolist(), means_of(0.0, 2)
+    ([1, 3], [0.0, 0.0])
+    """
+    means = [prior_mean] * labels if np.ndim(prior_mean) < 2 else list(np.asarray(prior_mean).T)
+    if len(means) != labels:
+        raise ValueError(f"prior_mean has {len(means)} columns; expected {labels}, one for each label")
+    return means
+
+
 def names_of(y: Any) -> Array:
     """Return the names of the labels: those of the columns of a data frame, otherwise their numbers."""
     given = getattr(y, "columns", None)
@@ -55,18 +68,25 @@ def names_of(y: Any) -> Array:
     return np.arange(len(found)) if given is None else np.asarray([str(name) for name in given])
 
 
-def by_label(join: Callable[[Any, list[Any]], Any]) -> Callable[[Method], Method]:
+def by_label(join: Callable[[Any, list[Any]], Any], *, split: str | None = None) -> Callable[[Method], Method]:
     """Return a decorator: for multi-hot labels, the method is that of the classifier of each label, and `join` takes
-    the names of the labels and the K results.
+    the names of the labels and the K results. Of the argument named `split`, if there is one and it is given, each
+    classifier gets its column.
     """
 
     def decorated(method: Method) -> Method:
+        arguments = signature(method)
+
         @wraps(method)
         def call(self: Any, *args: Any, **settings: Any) -> Any:
             parts = getattr(self, "estimators_", None)
             if parts is None:
                 return method(self, *args, **settings)
-            return join(self.classes_, [method(part, *args, **settings) for part in parts])
+            given = arguments.bind(self, *args, **settings).arguments
+            of_each = [{"self": part} for part in parts]
+            if split is not None and given.get(split) is not None:
+                of_each = [own | {split: y} for own, y in zip(of_each, columns(given[split], len(parts)), strict=True)]
+            return join(self.classes_, [method(**given | own) for own in of_each])
 
         return call  # type: ignore[return-value]
 
@@ -96,6 +116,11 @@ def the_first(names: Any, parts: Sequence[Any]) -> Any:
 def for_each(names: Any, parts: Sequence[Any]) -> list[Any]:
     """Return the results as a list."""
     return list(parts)
+
+
+def thresholds(names: Any, parts: Sequence[float]) -> Array:
+    """Return numbers as an array (K,)."""
+    return np.asarray(parts)
 
 
 def uncertainties(names: Any, parts: Sequence[Uncertainty]) -> Uncertainty:

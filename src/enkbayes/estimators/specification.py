@@ -5,7 +5,6 @@ Names such as "auto" and "equilibrium" become objects here and nowhere else.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -15,13 +14,16 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from enkbayes.core.arguments import check_count
+from enkbayes.core.caller import warn
 from enkbayes.core.labels import class_counts
 from enkbayes.core.likelihoods import Bernoulli, Categorical, Likelihood, Ordinal
+from enkbayes.core.mixture import MixturePosterior
 from enkbayes.core.posterior import Posterior
 from enkbayes.core.problem import Problem
+from enkbayes.estimators.class_weight import class_weights, row_weights
 from enkbayes.inference.empirical_bayes import Tuning, parameter_groups, tune_prior, with_variances
 from enkbayes.inference.likelihood_fit import fit_likelihood
-from enkbayes.inference.prior_average import PriorAverage, fixed_width
+from enkbayes.inference.prior_average import PriorAverage, average_posterior, fixed_width, weigh
 from enkbayes.inference.priors import groups_to_choose, is_auto, is_average, weight_and_intercept_priors
 from enkbayes.samplers import BY_NAME, Equilibrium, Sampler
 from enkbayes.samplers.recorder import Recorder
@@ -54,6 +56,7 @@ class Specification:
     sweeps: int
     prior_groups: Any
     likelihood: str | Likelihood
+    class_weight: Any
 
     @classmethod
     def of(cls, parameters: Mapping[str, Any]) -> Self:
@@ -121,6 +124,28 @@ class Specification:
             return with_variances(problem, alone, [tuning.intercept])
         return problem if tuning is None else with_variances(problem, self.groups(problem), tuning.variances)
 
+    def posed(
+        self,
+        X: Any,
+        y: Array,
+        classes: Array,
+        sample_weight: Any = None,
+        *,
+        batch: bool = False,
+        count: Callable[..., Array] = class_counts,
+        tuning: Tuning | PriorAverage | None = None,
+        create: Callable[..., Problem] = Problem.create,
+    ) -> tuple[Problem, Array | None]:
+        """Return the problem of labelled rows, and the weight of each class (K,), None where all are 1.
+
+        Of a `batch` the rows of other batches are not known, so that their classes cannot be balanced; `count` counts
+        rows by class.
+        """
+        own = class_weights(self.class_weight, classes, None if batch else count(y, classes, sample_weight))
+        weights = row_weights(own, y, classes, sample_weight)
+        likelihood = self.likelihood_of(y, classes, weights, count=count)
+        return self.problem(X, y, classes, weights, likelihood, tuning, create), own
+
     def width_groups(self, problem: Problem) -> Any:
         """Return the groups of parameters whose prior variances an average scales together."""
         return parameter_groups(problem.linear_logits("an average over the width of the prior"), self.prior_groups)
@@ -150,6 +175,29 @@ class Specification:
         problem, tuning = tune_prior(problem, groups)
         return self.with_fitted_cutpoints(problem), tuning  # under the chosen prior
 
+    def fitted(
+        self, problem: Problem, tuning: Tuning | PriorAverage | None, fit: Callable[[Problem], Posterior]
+    ) -> tuple[Problem, Posterior | MixturePosterior, Tuning | PriorAverage | None]:
+        """Return a problem with the prior in use, its posterior, and how the prior was chosen: an average, if one was
+        asked for, or else the one fit. An average in `tuning`, found before, is used as it is.
+        """
+        if not is_average(self.prior_precision):
+            return problem, fit(problem), tuning
+        known = tuning if isinstance(tuning, PriorAverage) else None
+        groups, seed = self.width_groups(problem), self.draw_seed()
+        mixture, average = average_posterior(problem, groups, fit, tuning=known, particles=self.particles, seed=seed)
+        if mixture.held_out:
+            self.warn_of_unused_sampler()
+        problem = with_variances(problem, groups, average.heaviest)
+        return problem, mixture, self.with_intercept(average, problem)
+
+    def tuned(self, problem: Problem) -> Tuning | PriorAverage | None:
+        """Return how the data choose the prior, None for one that was given."""
+        problem, tuning = self.chosen(problem)
+        if not is_average(self.prior_precision):
+            return tuning
+        return self.with_intercept(weigh(problem, self.width_groups(problem)), problem)
+
     def with_fitted_cutpoints(self, problem: Problem) -> Problem:
         """Return the problem with the cutpoints of "ordinal" that maximise the evidence."""
         return fit_likelihood(problem) if self.likelihood == "ordinal" else problem
@@ -159,23 +207,19 @@ class Specification:
         return self.particles <= problem.dim and mean_field_of(self.method) is None
 
     def warn_of_few_particles(self, problem: Problem) -> None:
-        """Warn if there are too few; the warning is about the caller of `fit`."""
+        """Warn if there are too few."""
         if self.too_few_particles(problem):
-            warnings.warn(
+            warn(
                 f"{self.particles} particles span {self.particles - 1} of {problem.dim} parameters, and the weights "
-                'move only there; use more particles, fewer features, or sampler="equilibrium"',
-                UserWarning,
-                stacklevel=3,
+                'move only there; use more particles, fewer features, or sampler="equilibrium"'
             )
 
     def warn_of_unused_sampler(self) -> None:
         """Warn if a sampler was asked for and held-out rows have scaled point estimates instead."""
-        if self.sampler != "equilibrium":
-            warnings.warn(
+        if self.sampler not in ("auto", "equilibrium"):
+            warn(
                 "the sampler was not used, because with so many rows and classes held-out rows scale point estimates; "
-                "for the posterior of a sampler, pass a number as prior_precision",
-                UserWarning,
-                stacklevel=4,
+                "for the posterior of a sampler, pass a number as prior_precision"
             )
 
     def fit_with(
@@ -187,7 +231,7 @@ class Specification:
         recorders, chooses = [as_recorder(checkpoint)], self.sampler == "auto" and sampler == Equilibrium()
 
         def fit(problem: Problem) -> Posterior:
-            return run(
+            found = run(
                 problem,
                 default_sampler(problem) if chooses else sampler,
                 particles=self.particles,
@@ -196,6 +240,7 @@ class Specification:
                 progress=self.progress,
                 recorder=recorders.pop() if recorders else None,
             )
+            return replace(found, state=None)  # nothing of the run is kept
 
         return fit
 

@@ -97,7 +97,7 @@ def acquire(clf: Sampled, pool: Any, n: int, *, candidates: int | None = None, s
 def informative_rows(sample_proba: Any, n: int, *, far_noise: float = 1.0) -> Array:
     """Return the indices (n,) of the rows of particle probabilities (J, N, K) that tell most about all rows.
 
-    `far_noise` multiplies the variance of the noise in the logits of far rows; 0 takes the particles at their word.
+    `far_noise` multiplies the variance of the noise in the logits of far rows; 0 uses the particles as they are.
 
     Three rows that the particles disagree about, the first two in the same way, and one that they agree about:
 

@@ -34,6 +34,7 @@ import scipy.sparse
 from scipy.interpolate import CubicHermiteSpline
 from scipy.optimize import minimize
 
+from enkbayes.core.caller import warn
 from enkbayes.core.ensemble import AffineEnsemble
 from enkbayes.core.gaussian import Gaussian, standard_points
 from enkbayes.core.linear_logits import LinearLogits
@@ -148,7 +149,7 @@ def tune_prior(problem: Problem, groups: Any = None, *, search: PriorSearch | No
     if not tuning.converged:
         from sklearn.exceptions import ConvergenceWarning
 
-        warnings.warn(f"prior {tuning.message}", ConvergenceWarning, stacklevel=2)
+        warn(f"prior {tuning.message}", ConvergenceWarning)
     return found, tuning
 
 

@@ -339,7 +339,7 @@ def _moved(
 
 def _log_mean(log_values: Numbers, first: int | None = None) -> tuple[float, float]:
     """Return the log of the mean of exp(log_values), and its standard error by the delta method. The `first` values may
-    come from another distribution than the rest; their number is no accident.
+    come from another distribution than the rest; their number is fixed.
     """
     top, size = log_values.max(), len(log_values)
     values = np.exp(log_values - top)

@@ -39,7 +39,7 @@ import numpy as np
 
 from enkbayes.core.likelihoods import Likelihood, Normal
 from enkbayes.core.logit_noise import cyclic_points
-from enkbayes.engine.arrays import Array, like, namespace, row_slices, to_numpy
+from enkbayes.engine.arrays import Array, identity, like, namespace, row_slices, to_numpy
 
 Vector = np.ndarray[Any, Any]
 STRENGTHS = tuple(float(s) for s in 10.0 ** np.arange(-3, 3.01, 0.25))
@@ -133,7 +133,7 @@ def leverage_factor(H: Array, ridge: float) -> Array:
     """Return F (d, d) with F F' = (H + ridge mean(eigenvalues of H) I)^{-1} / d."""
     xp = namespace(H)
     d = H.shape[0]
-    eye = xp.eye(d, dtype=H.dtype, device=H.device)
+    eye = identity(d, H)
     lower = xp.linalg.cholesky(H + ridge * xp.sum(H * eye) / d * eye)
     return xp.linalg.inv(lower).mT / d**0.5
 
@@ -302,7 +302,7 @@ def _density_losses(
 
 
 class _Losses:
-    """Log losses (n,) of rows with Gaussian logits, for a strength and a scale; repeated questions cost nothing."""
+    """Log losses (n,) of rows with Gaussian logits, for a strength and a scale; results are kept."""
 
     def __init__(self, likelihood: Likelihood, mean: Vector, root: Vector, labels: Vector, extent: Vector) -> None:
         self.likelihood, self.mean, self.labels, self.extent = likelihood, mean, labels, extent

@@ -11,7 +11,6 @@ where the fitted one is right, the more so the more parameters there are. On the
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from numbers import Integral
@@ -19,6 +18,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from enkbayes.core.caller import warn
 from enkbayes.core.ensemble import AffineEnsemble
 from enkbayes.core.mixture import MixturePosterior
 from enkbayes.core.numerics import in_range
@@ -78,11 +78,9 @@ def polish(problem: Problem, posterior: Kind, sweeps: int = 20, *, seed: int = 0
     if sweeps == 0:
         return posterior
     if isinstance(posterior, MixturePosterior) and posterior.held_out:
-        warnings.warn(
-            "held-out rows have scaled this average, which is no posterior under a prior that polish could move it to; "
-            "it stays as it is (a number as prior_precision= gives a posterior)",
-            UserWarning,
-            stacklevel=2,
+        warn(
+            "polish leaves this average as it is: held-out rows have scaled it, so it is not the posterior of a prior; "
+            "pass a number as prior_precision to fit a posterior"
         )
         return posterior
     if isinstance(posterior, MixturePosterior):

@@ -16,9 +16,9 @@ own proportion. A grid of widths v_k is weighed in two steps.
    right if the model is; where they differ, predictions do, which are right in any case. The share of the hyperprior
    leaves some weight to widths that the evidence rules out, which outliers are better predicted by.
 
-Leave-one-out from one fit would be cheaper than folds, but it is too optimistic where rows are fewer than features, or
-priors wide. Folds are cheap where each fit starts from the one before it on the grid. With fewer rows than features all
-fits are in the space of the rows, which is exact.
+Leave-one-out from one fit would be cheaper than folds, but it is too optimistic where rows are fewer than features and
+where priors are wide. Folds are cheap where each fit starts from the one before it on the grid. With fewer rows than
+features all fits are in the space of the rows, which is exact.
 
 Rows are sorted by class and a random projection of their features, equal rows are joined, and folds are assigned in
 this order: the order of the rows does not matter, equal rows share a fold, and a row of weight 2 counts as two rows.
@@ -35,6 +35,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
+from enkbayes.core.caller import warn
 from enkbayes.core.ensemble import AffineEnsemble
 from enkbayes.core.gaussian import Gaussian, standard_points
 from enkbayes.core.mixture import MixturePosterior
@@ -92,7 +93,7 @@ class WidthGrid:
 
     widths : of the grid, from narrow to wide, with equal steps in the logarithm
     scale : of the half-Cauchy prior of the standard deviation of a typical row's logit
-    scale_softmax : the same for the K logits of a softmax, which many a set of classes wants wider
+    scale_softmax : the same for the K logits of a softmax, which often need a wider prior
     start : width at which the search begins; it ends in both directions at widths that are hopeless
     hopeless : nats by which evidence and predictions are then below the best
     folds : parts of the rows, each predicted by the fits to the others
@@ -104,7 +105,7 @@ class WidthGrid:
     fallback : width that stands for all where nothing can be chosen, because rows cannot be held out
     most : number of parameters of one logit, in the space of the rows, beyond which as many rows as that choose
     most_softmax, most_logits : parameters and logits of all rows of a softmax, beyond which it is averaged over point
-        estimates and their spreads, because its averages over Gaussian logits are dear
+        estimates and their spreads, because averages over its Gaussian logits are expensive
     """
 
     widths: tuple[float, ...] = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0)
@@ -191,7 +192,7 @@ def weigh(problem: Problem, groups: Numbers, *, grid: WidthGrid | None = None) -
     else:
         return weigh_widths(problem, groups, grid=grid)
     found = fixed_width(problem, groups, why, grid=grid)
-    warnings.warn(found.message, UserWarning, stacklevel=2)
+    warn(found.message)
     return found
 
 
@@ -430,7 +431,10 @@ class _Search:
         return self.grid.folds if cost <= self.grid.long else self.grid.few_folds
 
     def _variances(self, width: float) -> Numbers:
-        return self.shape * (width / self.unit)
+        """Return the prior variances of a width, rounded: fits of few steps under wide priors amplify round-off, and
+        the same data in another order would choose other weights.
+        """
+        return np.asarray([float(f"{v:.12g}") for v in self.shape * (width / self.unit)])
 
     def _fit(self, problem: Problem, key: int, tol: float, steps: int) -> Posterior:
         """Return the mean-field fit, from the last one with the same key."""

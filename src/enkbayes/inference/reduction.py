@@ -8,7 +8,7 @@ from dataclasses import replace
 from enkbayes.core.gaussian import Gaussian
 from enkbayes.core.linear_logits import LinearLogits
 from enkbayes.core.problem import Problem
-from enkbayes.engine.arrays import Array, epsilon, namespace
+from enkbayes.engine.arrays import Array, epsilon, identity, namespace
 
 Lift = Callable[[Gaussian], Gaussian]
 
@@ -59,7 +59,7 @@ def reduce_to_data(problem: Problem) -> tuple[Problem, Lift]:
     )
 
     def lift(reduced: Gaussian) -> Gaussian:
-        inner = U @ (reduced.dense_cov @ U.mT) + xp.eye(prior.dim, dtype=U.dtype, device=U.device) - U @ U.mT
+        inner = U @ (reduced.dense_cov @ U.mT) + identity(prior.dim, U) - U @ U.mT
         cov: Array = root @ inner @ root.mT
         return Gaussian(prior.mean + root @ (U @ (reduced.mean - centre)), (cov + cov.mT) / 2)
 

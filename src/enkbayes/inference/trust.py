@@ -281,7 +281,7 @@ def _figures(problem: Problem, posterior: Posterior, draws: int, seed: int, rank
     informed = informed_directions(problem, fitted)
     weighed = posterior.has_gaussian and fitted.freedom > 0
     if weighed:
-        with np.errstate(over="ignore", invalid="ignore"):  # nonsense is found out below
+        with np.errstate(over="ignore", invalid="ignore"):  # figures that are not finite are reported below
             z = standard_draws(draws, fitted, seed)
             weights, k_hat = smoothed(weights_at(problem, fitted, z))
             effective, distance = effective_share(weights), shift(weights, informed)

@@ -13,7 +13,6 @@ is the mutual information of the class and the layer at which it is read.
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Self
@@ -22,6 +21,7 @@ import numpy as np
 import torch
 
 from enkbayes.core.arguments import check_count
+from enkbayes.core.caller import warn
 from enkbayes.core.posterior import Info, Posterior, Uncertainty
 from enkbayes.core.problem import Problem
 from enkbayes.nets.loaders import Place, Reader, device_of, sample_rows, shown
@@ -111,9 +111,7 @@ def _laplace_posterior(problem: Problem) -> Posterior:
     if not found.converged:
         from sklearn.exceptions import ConvergenceWarning
 
-        warnings.warn(
-            f"the MAP estimate of a probe did not converge: {found.message}", ConvergenceWarning, stacklevel=3
-        )
+        warn(f"the MAP estimate of a probe did not converge: {found.message}", ConvergenceWarning)
     info = Info("Laplace", found.steps, found.converged, found.residual, found.message, 0.0, math.nan, math.nan)
     ensemble = laplace_ensemble(problem, found.theta, 2, 0)
     return Posterior(ensemble, problem.likelihood, problem.linear, problem.classes, True, info)

@@ -1,4 +1,4 @@
-"""The samplers, one algorithm a file."""
+"""The samplers, one algorithm per file."""
 
 from enkbayes.samplers.equilibrium import Equilibrium
 from enkbayes.samplers.homotopy import Homotopy

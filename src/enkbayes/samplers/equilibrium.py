@@ -9,13 +9,13 @@ from enkbayes.core.ensemble import AffineEnsemble
 from enkbayes.core.expectations import empirical
 from enkbayes.core.moments import Moments
 from enkbayes.core.problem import Problem
-from enkbayes.engine.arrays import Array, tolerance
+from enkbayes.engine.arrays import Array, identity_like, tolerance
 from enkbayes.samplers.minibatch import batch_moments
 from enkbayes.samplers.settings import Settings
 from enkbayes.samplers.state import State
 from enkbayes.solvers.newton import NewtonSearch
 from enkbayes.solvers.roots import inverse_root
-from enkbayes.solvers.step_control import Stage, StepControl, Track, identity
+from enkbayes.solvers.step_control import Stage, StepControl, Track
 
 
 def frozen_flow(moments: Moments, tau: float, share: float = 0.0) -> tuple[Array, Array]:
@@ -27,7 +27,7 @@ def frozen_flow(moments: Moments, tau: float, share: float = 0.0) -> tuple[Array
     root. Its fixed point g = 0, S = I is exact for every tau. share is the error of the root, relative to the distance
     from that fixed point, which a controller that judges the result does not mind.
     """
-    F = (1 - tau) * identity(moments.S) + tau * moments.S
+    F = (1 - tau) * identity_like(moments.S) + tau * moments.S
     root = inverse_root(F, share)
     return -tau * (root @ (root @ moments.g)), root
 
@@ -69,7 +69,7 @@ class Equilibrium(Settings):
     the Gaussian expectation is blended in; `info.blend` says how much.
 
     The averages of few particles are noisy, and predictions would follow the noise. So for linear logits an adaptive
-    run of fewer than `enough` particles a parameter takes Gaussian expectations throughout (see `MeanField`), and its
+    run of fewer than `enough` particles per parameter takes Gaussian expectations throughout (see `MeanField`), and its
     predictions do not depend on J. J <= P particles are drawn from the result; from the prior they would stay in
     J - 1 arbitrary directions. J <= P particles of your own (`theta`) are moved within their span, as in the paper.
 
@@ -90,7 +90,7 @@ class Equilibrium(Settings):
     large : float
         Multiplications in a step from which coarser sums are worth it.
     enough : float
-        Particles a parameter from which a run ends with their own averages.
+        Particles per parameter from which a run ends with their own averages.
 
     Examples
     --------

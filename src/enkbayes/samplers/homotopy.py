@@ -76,7 +76,7 @@ class Homotopy(Settings):
 
 
 def assimilate(problem: Problem, ensemble: AffineEnsemble, ds: float, *, midpoint: bool) -> AffineEnsemble:
-    """Return the ensemble after taking in the likelihood to the power ds."""
+    """Return the ensemble after assimilating the likelihood to the power ds."""
     moments = problem.moments(ensemble)
     if midpoint:
         moments = _midpoint_moments(problem, ensemble, moments, ds)

@@ -37,7 +37,7 @@ class MeanField(Settings):
 
     With more than 2000 parameters, or when `rank` is given, the covariance has a structure instead of P x P entries:
     free in the `rank` directions that the data inform most, diagonal in a frame of feature and class directions outside
-    them (see `core/complement.py`). The mean is solved for in all directions either way.
+    them (see `core/low_rank.py`). The mean is solved for in all directions either way.
 
     Parameters
     ----------
@@ -143,7 +143,7 @@ class MeanField(Settings):
         return self._judge_low_rank(problem, state, point)
 
     def _judge_low_rank(self, problem: Problem, state: State, point: LowRankPoint, searches: int = 2) -> State:
-        """Go on, look for directions a second time, or end; the directions are found `searches` times in all: at the
+        """Go on, look for directions a second time, or end: the directions are found `searches` times in all: at the
         most probable parameters and at the converged mean.
         """
         state = _at(problem, state, point)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
@@ -12,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from enkbayes.core.caller import warn
 from enkbayes.core.numerics import failed
 from enkbayes.core.posterior import Info, Posterior
 from enkbayes.core.problem import Problem
@@ -141,7 +141,7 @@ def run(
     if not info.converged:
         from sklearn.exceptions import ConvergenceWarning
 
-        warnings.warn(f"{type(sampler).__name__} did not converge: {info.message}", ConvergenceWarning, stacklevel=2)
+        warn(f"{type(sampler).__name__} did not converge: {info.message}", ConvergenceWarning)
     return Posterior(last.ensemble, problem.likelihood, problem.linear, problem.classes, last.gaussian, info, last)
 
 

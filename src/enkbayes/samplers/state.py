@@ -18,8 +18,8 @@ class State:
     steps counts evaluations of the moments that were followed by a decision (rejected trial steps included); time is
     the artificial time s; residual is the natural-gradient norm where the sampler knows it, otherwise NaN; blend is the
     weight of the Gaussian closure in the expectations; gaussian tells whether the particles are an affine image of
-    Gaussian points; control belongs to the sampler, and owner is
-    the sampler that made the state.
+    Gaussian points; control belongs to the sampler, and owner is the
+    sampler that made the state.
 
     Examples
     --------
@@ -45,9 +45,7 @@ class State:
 
 
 class Sampler(Protocol):
-    """The other axis of extension: a frozen dataclass with a first state and a step. A new sampler is one file with
-    these two methods.
-    """
+    """A sampler: a frozen dataclass with a first state and a step. A new sampler is one file with these two methods."""
 
     def init(self, problem: Problem, ensemble: AffineEnsemble, seed: int) -> State:
         """Return the state before the first step."""

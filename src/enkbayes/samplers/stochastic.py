@@ -11,7 +11,7 @@ import numpy as np
 from enkbayes.core.ensemble import AffineEnsemble
 from enkbayes.core.moments import Diverged, Moments
 from enkbayes.core.problem import Problem
-from enkbayes.engine.arrays import Array, all_finite, like, namespace
+from enkbayes.engine.arrays import Array, all_finite, identity, like, namespace
 from enkbayes.engine.memory import check_fits
 from enkbayes.samplers.settings import Settings
 from enkbayes.samplers.state import State
@@ -97,4 +97,4 @@ def noisy_step(
 def _tamed(moments: Moments, x: Array, ds: float) -> Array:
     """Return (I + ds S)^{-1} x."""
     xp = namespace(x)
-    return xp.linalg.solve(xp.eye(moments.S.shape[0], dtype=x.dtype, device=x.device) + ds * moments.S, x)
+    return xp.linalg.solve(identity(moments.S.shape[0], x) + ds * moments.S, x)

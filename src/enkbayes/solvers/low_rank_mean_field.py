@@ -5,7 +5,7 @@ The step is that of `Equilibrium` and `MeanField`, the exact frozen flow in natu
     P+^{-1} = (1 - tau) P^{-1} + tau H,        m+ = m - tau P+ g,
 
 with g the gradient in all P directions, and the precision kept as "diagonal + low rank" in the frame of
-`core/complement.py`: with D = I + diag(h) and B (P, r) orthonormal,
+`core/low_rank.py`: with D = I + diag(h) and B (P, r) orthonormal,
 
     P^{-1} = D^{1/2} (I + B diag(beta2) B') D^{1/2}.
 
@@ -29,7 +29,7 @@ from enkbayes.core.likelihoods import Categorical
 from enkbayes.core.low_rank import Complement, Frame
 from enkbayes.core.moments import Diverged
 from enkbayes.core.problem import Problem
-from enkbayes.engine.arrays import Array, epsilon, like, namespace, oriented, symmetric
+from enkbayes.engine.arrays import Array, epsilon, identity, like, namespace, oriented, symmetric
 from enkbayes.solvers.anderson import extrapolated
 from enkbayes.solvers.low_rank_sums import LowRankPrecision, RowSums, fitted_frame, in_frame, sums_over_rows
 from enkbayes.solvers.map_estimate import map_estimate
@@ -104,7 +104,7 @@ class LowRankSolver:
     """The iteration to the mean-field equilibrium, and the constants of its decisions.
 
     rotated : features up to which the frame is made of eigenvectors; beyond, it is the features' own
-    long : parameters from which passes over the rows are dear, so that fewer of them find the start and the directions
+    long : parameters from which passes over the rows are expensive, so that fewer of them find start and directions
     near : mean distance of a parameter from its most probable value, in posterior sds, that is then near enough
     power_steps : products with the Hessian that find its leading directions
     long_steps : the same for many parameters, at the most probable ones and again at the converged mean
@@ -242,7 +242,7 @@ class LowRankSolver:
         return Point(frame, q, variances, gradient, h, M, residual, sums.loss + q.divergence(variances))
 
     def advance(self, problem: Problem, point: Point, *, pairs: int | None = None) -> Point:
-        """Take one trial step: return the new point, or the old one with less ambition when nothing has improved."""
+        """Take one trial step: return the new point, or, if nothing improved, the old one with a smaller step size."""
         accelerated = self._accelerated(point)
         q, turn = _plain(point) if accelerated is None else accelerated
         try:
@@ -344,7 +344,7 @@ def _leading(mean: Array, sums: RowSums, long: int) -> LowRankPrecision:
 
 
 def _diagonal(x: Array) -> Array:
-    return x * namespace(x).eye(x.shape[0], dtype=x.dtype, device=x.device)
+    return x * identity(x.shape[0], x)
 
 
 def orthonormal_factor(X: Array, long: int) -> tuple[Array, Array]:

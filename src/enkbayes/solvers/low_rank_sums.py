@@ -144,7 +144,7 @@ def _of_few(
     """Return the sums of some rows, by covariances (n, K, K)."""
     E, s = logits.E, logits.s
     xp = namespace(E)
-    eye = xp.eye(s.shape[1], dtype=E.dtype, device=E.device)
+    eye = identity(s.shape[1], E)
     cov = s[:, :, None] * eye - xp.matmul(E * logits.shrink, E.mT) if spread else s[:, :, None] * (0 * eye)
     loss, slope, curvature = averages_of_few(likelihood, frame, logits.zbar, cov, targets, weights)
     bent = curvature * E if s.shape[1] == 1 else xp.matmul(curvature, E)
@@ -240,7 +240,7 @@ def fitted_frame(problem: Problem, theta: Array, rotated: int) -> Frame:
     """
     linear, prior = problem.linear_logits("a low-rank covariance"), problem.prior
     xp, K = namespace(theta), linear.outputs or 1
-    eye = xp.eye(K, dtype=theta.dtype, device=theta.device)
+    eye = identity(K, theta)
     plain = Frame(_feature_root(prior, K), eye, linear.intercept)
     if plain.shape[0] > rotated:
         return plain
@@ -270,12 +270,12 @@ def _curvatures(
     if isinstance(likelihood, Categorical):
         p = likelihood.mean(zbar)
         weighted = (w * sizes)[:, None] * p
-        eye = xp.eye(p.shape[1], dtype=p.dtype, device=p.device)
+        eye = identity(p.shape[1], p)
         return w * (1 - xp.sum(p * p, axis=1)), xp.sum(weighted, axis=0) * eye - p.mT @ weighted
     logits = zbar if likelihood.outputs is None else zbar[:, None, :]
     K = zbar.shape[1]
     curvature = xp.reshape(likelihood.curvature(logits, targets), (-1, K, K))
-    eye = xp.eye(K, dtype=zbar.dtype, device=zbar.device)
+    eye = identity(K, zbar)
     return w * xp.sum(curvature * eye, axis=(1, 2)), xp.sum((w * sizes)[:, None, None] * curvature, axis=0)
 
 

@@ -23,7 +23,7 @@ import numpy as np
 
 from enkbayes.core.moments import Diverged
 from enkbayes.engine import product
-from enkbayes.engine.arrays import Array, all_finite, epsilon, namespace, symmetric
+from enkbayes.engine.arrays import Array, all_finite, epsilon, identity, namespace, symmetric
 
 
 def inverse_root(F: Array, share: float = 0.0) -> Array:
@@ -58,7 +58,7 @@ def inverse_root_near_identity(F: Array, share: float = 0.0, near: float = 0.45,
     (True, True)
     """
     xp = namespace(F)
-    eye = xp.eye(F.shape[0], dtype=F.dtype, device=F.device)
+    eye = identity(F.shape[0], F)
     mean = float(xp.linalg.trace(F)) / F.shape[0]
     if not least < mean < math.inf:
         return None
@@ -92,7 +92,7 @@ def exceeds(F: Array, least: float) -> bool:
     if not all_finite(F):
         return False
     try:
-        factor = xp.linalg.cholesky(symmetric(F) - least * xp.eye(F.shape[0], dtype=F.dtype, device=F.device))
+        factor = xp.linalg.cholesky(symmetric(F) - least * identity(F.shape[0], F))
     except (np.linalg.LinAlgError, RuntimeError):  # torch's is a RuntimeError
         return False
     return all_finite(factor)

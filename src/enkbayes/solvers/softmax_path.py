@@ -29,7 +29,7 @@ from enkbayes.core.likelihoods import Categorical
 from enkbayes.core.likelihoods.base import weighted
 from enkbayes.core.low_rank import Complement, Frame
 from enkbayes.core.problem import Problem
-from enkbayes.engine.arrays import anchor, like, namespace, one_hot, softmax, to_numpy
+from enkbayes.engine.arrays import anchor, identity, like, namespace, one_hot, softmax, to_numpy
 from enkbayes.engine.rows import Chunk, Sums
 
 Numbers = np.ndarray[Any, Any]
@@ -192,7 +192,7 @@ def diagonal_covariance(problem: Problem, basis: Eigenbasis, theta: Numbers, see
         )
     K = problem.likelihood.outputs or 1
     mean = problem.prior.mean
-    frame = Frame(like(left, mean), namespace(mean).eye(K, dtype=mean.dtype, device=mean.device), linear.intercept)
+    frame = Frame(like(left, mean), identity(K, mean), linear.intercept)
     seen, rows = frame, problem.rows.coarse or problem.rows
     seen, point = frame.to(rows.reference), like(theta, rows.reference)
 

@@ -5,11 +5,10 @@ relaxation
 
     lambda+ = (1 - tau) lambda + tau G(lambda),        G = (H m - g, H),
 
-so the machinery of fixed-point iterations applies. In the moving frame of the ensemble (mean 0, precision I) the
-current point is (0, I), its residual is f = (g, S - I), and the Fisher norm |g|^2 + |S - I|^2 / 2 is the plain one.
-Anderson's method (`anderson.py`) extrapolates f from the last few steps; the flow then runs with the extrapolated
-moments in place of the last ones. The accelerated step is again an affine map of the ensemble, it has the same fixed
-point, and it is affine invariant because frame and norm are.
+so the machinery of fixed-point iterations applies. In the moving frame of the ensemble (`natural.py`) the current point
+is (0, I), and its residual is f = (g, S - I). Anderson's method (`anderson.py`) extrapolates f from the last few steps;
+the flow then runs with the extrapolated moments in place of the last ones. The accelerated step is again an affine map
+of the ensemble, it has the same fixed point, and it is affine invariant because frame and norm are.
 
 A run goes through stages, each with its own expectation:
 
@@ -36,52 +35,11 @@ from enkbayes.core.expectations import Expectation, at_mean
 from enkbayes.core.moments import Diverged, Moments
 from enkbayes.core.numerics import plain
 from enkbayes.core.problem import Problem
-from enkbayes.engine import product
-from enkbayes.engine.arrays import Array, namespace, symmetric, take_rows, to_numpy, tolerance
+from enkbayes.engine.arrays import Array, identity_like, namespace, symmetric, take_rows, to_numpy, tolerance
 from enkbayes.solvers.anderson import extrapolated
+from enkbayes.solvers.natural import History, Natural, arrived, carried, fisher_norm
 from enkbayes.solvers.newton import Newton, NewtonSearch
 from enkbayes.solvers.roots import exceeds
-
-
-@dataclass(frozen=True, eq=False)
-class Natural:
-    """A difference of natural parameters in the frame of an ensemble: g (r,), with the sign of a gradient, and S (r,
-    r).
-    """
-
-    g: Array
-    S: Array
-
-    def __add__(self, other: Natural) -> Natural:
-        return Natural(self.g + other.g, self.S + other.S)
-
-    def __mul__(self, factor: float) -> Natural:
-        return Natural(self.g * factor, self.S * factor)
-
-    def __sub__(self, other: Natural) -> Natural:
-        return self + other * -1.0
-
-    def dot(self, other: Natural) -> float:
-        """Return the Fisher inner product at the frame's own Gaussian."""
-        xp = namespace(self.g)
-        return float(xp.sum(self.g * other.g) + xp.sum(self.S * other.S) / 2)
-
-    def carry(self, shift: Array, root: Array) -> Natural:
-        """Return the same difference in the frame moved by mean += basis @ shift, basis = basis @ root (root
-        symmetric).
-        """
-        return Natural(root @ (self.g + self.S @ shift), product(product(root, self.S), root))
-
-
-def arrived(shift: Array, root: Array) -> Natural:
-    """Return the step (g, S) with shift = -F^{-1} g and root = F^{-1/2}, F = I + S, in the frame where it leads:
-    `carry` of it is (-root shift, I - F^{-1}).
-    """
-    return Natural(-(root @ shift), identity(root) - product(root, root))
-
-
-History = tuple[tuple[Natural, Natural], ...]
-"""The last few differences (dlambda, df), in the frame of the current ensemble."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,7 +61,7 @@ class Point:
     def force(self) -> Natural:
         """F = G(lambda) - lambda = (g, S - I), up to the sign of g."""
         S = symmetric(self.moments.S)
-        return Natural(self.moments.g, S - identity(S))
+        return Natural(self.moments.g, S - identity_like(S))
 
 
 Flow = Callable[[Moments, float, float], tuple[Array, Array]]
@@ -205,7 +163,7 @@ class StepControl:
     smallest_tau : step size at which a stage gives up
     smallest_precision : an accelerated step may widen the ensemble by the inverse root of this
     patience : trial steps without a clearly lower residual after which a stage without an energy gives up
-    kin : residual below which steps with other averages count as a stage's own
+    reuse : residual below which a stage keeps the history of steps that were taken with other averages
     fine : residual below which sums are exact; a softmax has directions that only the prior determines
     large : multiplications in a step from which coarse sums are worth it
     sample : one row of so many is summed both ways, to know the error of coarse sums
@@ -228,7 +186,7 @@ class StepControl:
     smallest_tau: float = 1e-6
     smallest_precision: float = 0.1
     patience: int = 10
-    kin: float = 0.05
+    reuse: float = 0.05
     fine: float = 1e-3
     large: float = 3e7
     sample: int = 64
@@ -287,7 +245,7 @@ class StepControl:
         own = next((i for i, stage in enumerate(self.stages) if stage.blend == 0.0), 0)
         steps = track.steps + evaluations
         return self._enter(
-            problem, replace(track, steps=steps, since=steps), own if seen < self.kin else 0, ensemble, history
+            problem, replace(track, steps=steps, since=steps), own if seen < self.reuse else 0, ensemble, history
         )
 
     def _start(
@@ -296,7 +254,8 @@ class StepControl:
         """Return the ensemble that the stages begin with, the history of the steps that led there, the residual that
         few particles saw one step before, and the number of evaluations.
 
-        Where the search was stuck, or the ensemble is as good, as in a run that goes on from another, it stays.
+        The ensemble stays as it is where the search was stuck, and where it is near the equilibrium already, as in a
+        run that continues another.
         """
         found: Newton = track.point
         if found.residual >= search.near or found.moments.residual < search.near:
@@ -319,7 +278,7 @@ class StepControl:
     def _enter(self, problem: Problem, track: Track, stage: int, ensemble: AffineEnsemble, history: History) -> Track:
         """Begin a stage at an ensemble; where its first residual is small, earlier steps know enough of its slopes."""
         point = evaluate(self._source(problem, coarse=track.coarse), ensemble, self.stages[stage].expectation)
-        point = replace(point, history=history if point.residual < self.kin else ())
+        point = replace(point, history=history if point.residual < self.reuse else ())
         entered = replace(track, point=point, stage=stage, start=ensemble, best=point.residual, stale=0)
         return self._follow(problem, entered)
 
@@ -355,7 +314,7 @@ class StepControl:
             number += 1
         track = replace(track, steps=track.steps + 1, since=track.steps, verified=False)
         if point is not None:
-            history = found.history if point.residual < self.kin else ()
+            history = found.history if point.residual < self.reuse else ()
             point = replace(point, history=history)
             best = point.residual
             return self._follow(
@@ -389,7 +348,7 @@ class StepControl:
         if not point.history:
             return point.moments, point.tau
         force = extrapolated(point.force, point.history, point.tau, Natural.dot, self.ridge)
-        eye = identity(force.S)
+        eye = identity_like(force.S)
         if not exceeds(eye + point.tau * force.S, self.smallest_precision):
             return point.moments, point.tau
         return Moments(0.0, force.g, eye + force.S), point.tau
@@ -397,7 +356,7 @@ class StepControl:
     def _trial(
         self, problem: Problem, old: Point, moments: Moments, shift: Array, root: Array, stage: Stage
     ) -> tuple[Point, bool]:
-        """Return the new point and True, or the old point with a smaller ambition and False."""
+        """Return the new point and True, or the old point and False, without its history or with half the step size."""
         accelerated = moments is not old.moments
         try:
             trial = evaluate(problem, old.ensemble.affine(shift, root), stage.expectation)
@@ -462,20 +421,6 @@ class StepControl:
         return (rough - exact) * times, exact * times
 
 
-def fisher_norm(error: Moments, S: Array | None = None) -> float:
-    """Return the Fisher norm of a difference (g, dS) at the precision S, the identity unless it is given:
-
-    sqrt((g' S^{-1} g + tr (S^{-1} dS)^2 / 2) / r).
-    """
-    xp = namespace(error.g)
-    g, dS = error.g, symmetric(error.S)
-    if S is not None:
-        both = xp.linalg.solve(S, xp.concat([g[:, None], dS], axis=1))
-        g, dS = both[:, 0], both[:, 1:]
-    squared = float(xp.sum(error.g * g) + xp.sum(dS * dS.mT) / 2)
-    return math.sqrt(max(squared, 0.0) / error.g.shape[0])
-
-
 def few_pairs(points: Array, pairs: int) -> Array:
     """Return pairs x, -x (2 n, r) of some of the points (J, r), as long as normal ones are on average: so the variance
     of a logit is right on average over directions.
@@ -488,13 +433,3 @@ def few_pairs(points: Array, pairs: int) -> Array:
     some = order[np.unique(np.linspace(0, len(order) - 1, pairs).astype(int))]
     x = take_rows(points, some) * (math.sqrt(points.shape[1]) / take_rows(length, some))[:, None]
     return xp.concat([x, -x], axis=0)
-
-
-def carried(history: History, shift: Array, root: Array) -> History:
-    """Return the history in the frame of the moved ensemble."""
-    return tuple((a.carry(shift, root), b.carry(shift, root)) for a, b in history)
-
-
-def identity(S: Array) -> Array:
-    """Return the identity matrix of the shape, library and dtype of S (r, r)."""
-    return namespace(S).eye(S.shape[0], dtype=S.dtype, device=S.device)

@@ -21,7 +21,6 @@ import signal
 import threading
 import time
 import traceback
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
@@ -29,6 +28,7 @@ from typing import Any
 
 import numpy as np
 
+from enkbayes.core.caller import warn
 from enkbayes.core.problem import Problem
 from enkbayes.engine.arrays import epsilon, like, to_numpy
 from enkbayes.engine.processes import ProcessLost
@@ -226,11 +226,7 @@ class CheckpointWriter:
         try:
             self._write(state)
         except OSError as error:
-            warnings.warn(
-                f"the checkpoint {self.path} could not be written ({error.strerror or error}); the run goes on",
-                UserWarning,
-                stacklevel=2,
-            )
+            warn(f"the checkpoint {self.path} could not be written ({error.strerror or error}); the run goes on")
 
     def _write(self, state: State) -> None:
         _, sampler, identity = self._run  # type: ignore[misc]
@@ -254,11 +250,7 @@ def remove(path: str | Path) -> None:
     try:
         Path(path).unlink(missing_ok=True)
     except OSError as error:
-        warnings.warn(
-            f"the checkpoint {path} is no longer needed and could not be removed ({error.strerror or error})",
-            UserWarning,
-            stacklevel=2,
-        )
+        warn(f"the checkpoint {path} is no longer needed and could not be removed ({error.strerror or error})")
 
 
 def as_recorder(checkpoint: Recorder | str | Path | None) -> Recorder | None:

@@ -32,7 +32,7 @@ from enkbayes.inference.rejection import HeldOutConfidence
 from enkbayes.inference.trust import Trust
 from enkbayes.inference.views import ViewsChoice
 from enkbayes.samplers import BY_NAME, State
-from enkbayes.solvers import low_rank_mean_field, low_rank_sums, newton, step_control
+from enkbayes.solvers import low_rank_mean_field, low_rank_sums, natural, newton, step_control
 
 TYPES: dict[str, type] = {
     "Bernoulli": Bernoulli,
@@ -69,7 +69,7 @@ TYPES: dict[str, type] = {
     # the state of a run, and the controls of its samplers
     "State": State,
     "Moments": Moments,
-    "Natural": step_control.Natural,
+    "Natural": natural.Natural,
     "Point": step_control.Point,
     "Track": step_control.Track,
     "Newton": newton.Newton,

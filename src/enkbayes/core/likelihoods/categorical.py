@@ -9,7 +9,7 @@ from enkbayes.core.arguments import is_whole
 from enkbayes.core.likelihoods.base import Averages, Likelihood, weighted
 from enkbayes.core.moments import Diverged
 from enkbayes.core.quadrature import GaussianPoints
-from enkbayes.engine.arrays import Array, all_finite, namespace, one_hot, softmax, symmetric
+from enkbayes.engine.arrays import Array, all_finite, identity, namespace, one_hot, softmax, symmetric
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Categorical(Likelihood):
     def __post_init__(self) -> None:
         if not is_whole(self.outputs, 2):
             raise ValueError(
-                f"a softmax over {self.outputs!r} class(es) says nothing; expected a whole number, at least 2"
+                f"the number of classes of a softmax is {self.outputs!r}; expected a whole number, at least 2"
             )
 
     @property
@@ -57,9 +57,8 @@ class Categorical(Likelihood):
 
     def curvature(self, logits: Array, targets: Array) -> Array:
         """Return Lambda = diag(p) - p p' (n, J, K, K) for logits (n, J, K)."""
-        xp = namespace(logits)
         p = softmax(logits)[0]
-        return p[..., None] * xp.eye(self.outputs, dtype=p.dtype, device=p.device) - p[..., None] * p[..., None, :]
+        return p[..., None] * identity(self.outputs, p) - p[..., None] * p[..., None, :]
 
     def mean(self, logits: Array) -> Array:
         """Return the class probabilities (..., K) for logits (..., K)."""
@@ -117,6 +116,6 @@ def _mean_curvature(p: Array) -> Array:
     pbar is taken as the row sums of mean_q p_q p_q', so that Lambda 1 = 0 in any precision.
     """
     xp = namespace(p)
-    eye = xp.eye(p.shape[-1], dtype=p.dtype, device=p.device)
+    eye = identity(p.shape[-1], p)
     products = xp.matmul(p.mT, p) / p.shape[1]
     return xp.sum(products, axis=-1)[:, :, None] * eye - products

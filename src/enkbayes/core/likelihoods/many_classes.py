@@ -4,7 +4,7 @@ In a frame that all rows share, the logits of a row are
 
     z = zbar + right @ e,        e ~ N(0, diag(s) - E diag(shrink) E'),        E (K, r),
 
-with K large and r small. A root of the covariance costs r x r numbers a row (see `narrowed`). Each row uses a few
+with K large and r small. A root of the covariance costs r x r numbers per row (see `narrowed`). Each row uses a few
 antithetic pairs of points of its own, chosen by its features. So the errors of different rows are independent and
 average out in sums over rows, while a row has the same points in every evaluation, in every chunk, stream or process.
 The expectations of the second-order terms are known; as control variates they remove the noise of these terms, and the
@@ -111,8 +111,8 @@ def point_averages(zbar: Array, targets: Array) -> SoftmaxAverages:
 
 
 def gaussian_averages(logits: LogitDistribution, targets: Array, numbers: Array, pairs: int = 16) -> SoftmaxAverages:
-    """Return the averages for Gaussian logits over `pairs` antithetic pairs of points a row, which `numbers` (n,), from
-    `own_numbers`, choose.
+    """Return the averages for Gaussian logits over `pairs` antithetic pairs of points per row, which `numbers` (n,) of
+    `own_numbers` choose.
     """
     xp = namespace(logits.zbar)
     if not all_finite(xp.sum(logits.s, axis=1)):

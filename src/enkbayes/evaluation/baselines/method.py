@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import time
-import warnings
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from enkbayes.core.caller import warn
 from enkbayes.core.ensemble import AffineEnsemble
 from enkbayes.core.likelihoods import Likelihood
 from enkbayes.core.posterior import Info, Posterior, Uncertainty
@@ -98,7 +98,7 @@ def fitted(
     if not converged:
         from sklearn.exceptions import ConvergenceWarning
 
-        warnings.warn(f"{type(method).__name__} did not converge: {message}", ConvergenceWarning, stacklevel=3)
+        warn(f"{type(method).__name__} did not converge: {message}", ConvergenceWarning)
     info = Info(
         sampler=repr(method),
         steps=steps,

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from enkbayes.core.ensemble import AffineEnsemble
 from enkbayes.core.moments import Diverged
 from enkbayes.core.problem import Problem
-from enkbayes.engine.arrays import Array, namespace, symmetric, tolerance
+from enkbayes.engine.arrays import Array, identity, namespace, symmetric, tolerance
 from enkbayes.evaluation.baselines.potential import potential_gradients
 from enkbayes.samplers.settings import Settings
 from enkbayes.samplers.state import State
@@ -95,7 +95,7 @@ class ParticleFlow(Settings):
         V, gradients = potential_gradients(problem, ensemble.theta)
         gbar, Gx = xp.mean(gradients, axis=0), gradients.mT @ x / ensemble.size  # (P,), (P, r)
         g, A = L.mT @ gbar, symmetric(L.mT @ Gx)
-        eye = xp.eye(ensemble.rank, dtype=L.dtype, device=L.device)
+        eye = identity(ensemble.rank, L)
         gram = L.mT @ L
         if self.affine_invariant:
             mean, basis = -(L @ g), -(L @ (A - eye))

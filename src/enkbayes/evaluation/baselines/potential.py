@@ -6,7 +6,7 @@ import math
 
 from enkbayes.core.ensemble import AffineEnsemble
 from enkbayes.core.problem import Problem
-from enkbayes.engine.arrays import Array, namespace, symmetric
+from enkbayes.engine.arrays import Array, identity, namespace, symmetric
 
 
 def potential_gradients(problem: Problem, theta: Array) -> tuple[Array, Array]:
@@ -42,7 +42,7 @@ def stein_residual(ensemble: AffineEnsemble, gradients: Array) -> tuple[float, f
     xp, x = namespace(gradients), ensemble.points
     J, r = x.shape
     g, A = xp.mean(gradients, axis=0), symmetric(gradients.mT @ x / J)
-    eye = xp.eye(r, dtype=A.dtype, device=A.device)
+    eye = identity(r, A)
     squared = float(xp.sum(g * g) + xp.sum((A - eye) ** 2) / 2) / r
     spread = float(xp.mean(xp.sum(gradients**2, axis=1) * (1 + xp.sum(x * x, axis=1) / 2))) / (J * r)
     return math.sqrt(squared), math.sqrt(spread)
