@@ -96,14 +96,12 @@ def test_memory_is_refused_by_a_number_and_taken_in_parts(monkeypatch):
     problem = eb.Problem.create(X, X[:, 0] > 0)
     theta = eb.run(problem).theta
     whole = log_likelihood(problem, theta)
-    monkeypatch.setattr("enkbayes.core.arviz.MOST_LOGITS", 1500)
-    np.testing.assert_array_equal(log_likelihood(problem, theta), whole)
-    monkeypatch.setattr("enkbayes.engine.memory.SMALL", 0)
-    monkeypatch.setattr("enkbayes.engine.memory.available", lambda: 1.2e6)
+    np.testing.assert_array_equal(log_likelihood(problem, theta, at_once=1500), whole)
+    monkeypatch.setattr("enkbayes.engine.memory.available", lambda: 1.2e8)
     with pytest.raises(
-        ValueError, match=r"log likelihoods of 500 rows for 200 draws need about 2 MB .* pass draws=100 or"
+        ValueError, match=r"log likelihoods of 500 rows for 20,000 draws need about 240 MB .* pass draws=10,000 or"
     ):
-        log_likelihood(problem, theta)
+        log_likelihood(problem, np.tile(theta, (100, 1)))
 
 
 def test_errors_say_what_to_do(monkeypatch):

@@ -14,7 +14,7 @@ from enkbayes.engine import threads
 
 @pytest.fixture
 def two(monkeypatch):
-    monkeypatch.setattr(threads, "_blas_threads", lambda: 2)
+    monkeypatch.setattr(threads, "blas_threads", lambda: 2)
 
 
 def test_results_come_in_order_from_several_threads(two):
@@ -63,7 +63,7 @@ def test_a_product_does_not_depend_on_the_number_of_threads(two, monkeypatch):
     a, b = rng.standard_normal((600, 300)), rng.standard_normal((300, 300))
     with threadpool_limits(1, user_api="blas"):
         several = threads.product(a, b)
-        monkeypatch.setattr(threads, "_blas_threads", lambda: 1)
+        monkeypatch.setattr(threads, "blas_threads", lambda: 1)
         assert np.array_equal(threads.product(a, b), several)
 
 

@@ -13,8 +13,6 @@ from enkbayes.core.problem import Problem
 from enkbayes.engine.arrays import Array, row_slices, to_numpy
 from enkbayes.engine.memory import check_fits
 
-MOST_LOGITS = 2**24  # that are held beside the result
-
 
 def to_arviz(
     theta: Array,
@@ -42,8 +40,9 @@ def to_arviz(
     return arviz.from_dict(groups, coords=coords, dims=dims)
 
 
-def log_likelihood(problem: Problem, theta: Array) -> np.ndarray[Any, Any]:
+def log_likelihood(problem: Problem, theta: Array, *, at_once: int = 2**24) -> np.ndarray[Any, Any]:
     """Return the log likelihood (J, N) of every row at each of the draws theta (J, P), times the weight of the row.
+    At most `at_once` logits are held beside the result.
 
     >>> problem = Problem.create([[1.0], [-2.0]], [1, 0])
     >>> log_likelihood(problem, np.asarray([[0.0], [1.0]])).round(3).tolist()
@@ -58,7 +57,7 @@ def log_likelihood(problem: Problem, theta: Array) -> np.ndarray[Any, Any]:
     )
     found = np.empty((draws, rows))
     weights = None if problem.weights is None else to_numpy(problem.weights)
-    for some in row_slices(draws, max(MOST_LOGITS // (rows * (problem.likelihood.outputs or 1)), 1)):
+    for some in row_slices(draws, max(at_once // (rows * (problem.likelihood.outputs or 1)), 1)):
         logits = problem.model.all_logits(problem.rows, theta[some, :])
         found[some] = -to_numpy(problem.likelihood.loss(logits, problem.targets)).T
     return found if weights is None else found * weights

@@ -42,7 +42,7 @@ def in_threads(function: Callable[[Item], Result], items: Sequence[Item]) -> Ite
     >>> list(in_threads(lambda x: x**2, [3, 1, 2]))
     [9, 1, 4]
     """
-    workers = min(_spare.get() or _blas_threads(), len(items))
+    workers = min(_spare.get() or blas_threads(), len(items))
     if workers < 2:
         yield from map(function, items)
         return
@@ -120,10 +120,10 @@ def threads_for_chunks(parameters: int) -> Iterator[None]:
     >>> total
     6
     """
-    if parameters > NARROW or _spare.get() or _blas_threads() < 2:
+    if parameters > NARROW or _spare.get() or blas_threads() < 2:
         yield
         return
-    token = _spare.set(_blas_threads())
+    token = _spare.set(blas_threads())
     try:
         with _one_blas_thread():
             yield
@@ -178,7 +178,7 @@ def _one_blas_thread() -> Iterator[None]:
         _limit.release()
 
 
-def _blas_threads() -> int:
+def blas_threads() -> int:
     """Return how many threads BLAS may use, apart from the limit of ours."""
     return _limit.usual_threads()
 
