@@ -75,6 +75,19 @@ def test_the_score_is_that_of_new_rows_even_for_training_rows():
         fitted(rng.standard_normal((20, 2049)), np.arange(20) % 2).ood_score(np.zeros((1, 2049)))
 
 
+def test_more_features_than_rows_do_not_make_every_new_row_far():
+    """Each training row then has a direction to itself, and contributes nearly all of its leverage."""
+    rng = np.random.default_rng(0)
+    spread = np.exp(-np.arange(100) / 20) + 0.02
+    y = rng.integers(0, 2, 240)
+    X = (0.3 * (2 * y[:, None] - 1) + rng.standard_normal((240, 100))) * spread
+    X, new, y, labels = X[:40], X[40:], y[:40], y[40:]
+    plain, far = (fitted(X, y, prior_precision=1.0, far_field=on) for on in (False, True))
+    assert far.score(new, labels) >= plain.score(new, labels) - 0.02
+    assert far.predict_proba(new).max(axis=1).mean() > 0.75
+    assert far.predict_proba(30 * new).max(axis=1).mean() < 0.55
+
+
 def test_classes_with_an_order_have_no_far_field_variance():
     X, y = data("three classes")
     with pytest.raises(ValueError, match="classes without an order"):

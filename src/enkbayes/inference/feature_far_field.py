@@ -104,7 +104,7 @@ class FeatureFarField:
         sums = sum(second_moment(_dense(features[rows, :])) * (min(rows.stop, N) - rows.start) for rows in chunks)
         extent = Extent.of_moments([sums / N], ridge)
         raw = np.exp(np.concatenate([extent.leverage([_dense(features[rows, :])]) for rows in chunks]))
-        own = np.minimum(raw * (D + 1) / N, 0.99)
+        own = np.minimum(raw * (D + 1) / N, 1 - 1e-9)  # nearly 1 for every row if there are more features than rows
         leverage = np.log(raw / (1 - own))
         extent = extent.calibrated((), leverage=leverage)
         return cls(extent), (leverage - extent.scale[0]) / extent.scale[1]
