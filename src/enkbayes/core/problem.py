@@ -4,35 +4,41 @@ methods need not.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import cached_property
-from numbers import Real
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import scipy.sparse
 
-from enkbayes.core.arguments import is_whole
 from enkbayes.core.ensemble import AffineEnsemble
 from enkbayes.core.expectations import Expectation, empirical
 from enkbayes.core.gaussian import Gaussian
-from enkbayes.core.labels import ALL_ZERO, class_counts, encode, observation_weights, sorted_classes
-from enkbayes.core.likelihoods import Bernoulli, Categorical, Likelihood
+from enkbayes.core.labels import ALL_ZERO, observation_weights
+from enkbayes.core.likelihoods import Categorical, Likelihood
 from enkbayes.core.linear_logits import LinearLogits
 from enkbayes.core.low_rank import LowRankGaussian
 from enkbayes.core.moments import Moments
 from enkbayes.core.nonlinear_logits import NonlinearLogits
+from enkbayes.core.problem_arguments import (
+    chunk_rows,
+    has_classes,
+    prior_for,
+    shared_classes,
+    survey_labels,
+    targets_of,
+    weights_of,
+)
 from enkbayes.engine import product, resources
 from enkbayes.engine.arrays import Array, all_finite, anchor, floating, like, namespace, to_numpy
 from enkbayes.engine.processes import gather, shared_errors
 from enkbayes.engine.row_files import open_rows
-from enkbayes.engine.rows import CHUNK, ArrayRows, Rows
+from enkbayes.engine.rows import ArrayRows, Rows
 from enkbayes.engine.sharded_rows import ShardedRows
-from enkbayes.engine.streamed_rows import StreamedRows, survey
+from enkbayes.engine.streamed_rows import StreamedRows
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,13 +109,13 @@ class Problem:
         if not all_finite(features):
             raise ValueError("features contain NaN or infinite values; impute or drop those rows first")
         reference = anchor(features)
-        targets, known, likelihood = _targets(labels, int(features.shape[0]), likelihood, classes, reference)
+        targets, known, likelihood = targets_of(labels, int(features.shape[0]), likelihood, classes, reference)
         outputs = likelihood.outputs
         size, width = (int(n) for n in features.shape)
-        rows = ArrayRows(features, targets, _weights(weights, size, reference), _chunk(chunk, outputs))
-        gaussian = _prior(prior, width * (outputs or 1), "D * K" if outputs else "D", reference)
+        rows = ArrayRows(features, targets, weights_of(weights, size, reference), chunk_rows(chunk, outputs))
+        gaussian = prior_for(prior, width * (outputs or 1), "D * K" if outputs else "D", reference)
         if intercept is not None:
-            gaussian = gaussian.stack(_prior(intercept, outputs or 1, "one for each logit", reference))
+            gaussian = gaussian.stack(prior_for(intercept, outputs or 1, "one for each logit", reference))
         return cls(rows, LinearLogits(width, outputs, intercept is not None), likelihood, gaussian, known)
 
     @classmethod
@@ -163,17 +169,17 @@ class Problem:
         chunk: int | None = None,
     ) -> tuple[Problem, bool]:
         """Return the problem of a source, and whether any row has a positive weight."""
-        size, known, first, label, positive = _survey(source, likelihood, classes)
+        size, known, first, label, positive = survey_labels(source, likelihood, classes)
         labels = [label, label] if known is None else [known[0], known[-1]]
         pair = namespace(first).concat([first[:1, :], first[:1, :]], axis=0)
         small = cls.create(pair, labels, prior, likelihood=likelihood, intercept=intercept, classes=known, chunk=chunk)
         reference, outputs = anchor(first), small.likelihood.outputs
 
         def targets(labels: Any) -> Array:
-            return _targets(labels, len(labels), small.likelihood, small.classes, reference)[0]
+            return targets_of(labels, len(labels), small.likelihood, small.classes, reference)[0]
 
         width = int(first.shape[1])
-        rows = StreamedRows(source, size, width, reference, targets, _chunk(chunk, outputs))
+        rows = StreamedRows(source, size, width, reference, targets, chunk_rows(chunk, outputs))
         return replace(small, rows=rows), positive
 
     @classmethod
@@ -193,7 +199,7 @@ class Problem:
         Other parameters are those of `create`. Bad input on one process raises its error on all of them. Call
         `enkbayes.engine.connect()` first.
         """
-        known, example = shared_classes(labels, classes, group) if _has_classes(likelihood) else None, None
+        known, example = shared_classes(labels, classes, group) if has_classes(likelihood) else None, None
         if known is None:
             example = next((some[0] for some in gather(to_numpy(labels)[:1].tolist(), group) if some), 0.0)
         with shared_errors(group):
@@ -218,9 +224,9 @@ class Problem:
         """
         labels: Any = []
         with shared_errors(group):
-            if source is not None and classes is None and _has_classes(likelihood):
+            if source is not None and classes is None and has_classes(likelihood):
                 labels = np.unique(np.concatenate([np.unique(to_numpy(part[1])) for part in source]))
-        known = shared_classes(labels, classes, group) if _has_classes(likelihood) else None
+        known = shared_classes(labels, classes, group) if has_classes(likelihood) else None
         mine, positive, example = None, False, None
         with shared_errors(group):
             if source is not None:
@@ -283,7 +289,7 @@ class Problem:
         size, outputs = int(probe.shape[0]), (int(probe.shape[2]) if probe.ndim == 3 else None)
         if likelihood is None and outputs is not None:
             likelihood = Categorical(outputs)
-        targets, known, likelihood = _targets(labels, size, likelihood, classes, prior.mean)
+        targets, known, likelihood = targets_of(labels, size, likelihood, classes, prior.mean)
         if likelihood.outputs != outputs:
             expected = "(N, 1)" if likelihood.outputs is None else f"(N, 1, {likelihood.outputs})"
             raise ValueError(
@@ -291,8 +297,8 @@ class Problem:
             )
         xp = namespace(prior.mean)
         none = xp.zeros((size, 0), dtype=prior.mean.dtype, device=prior.mean.device)
-        rows = ArrayRows(none, targets, _weights(weights, size, prior.mean))
-        model = NonlinearLogits(logits, jacobian, outputs, size, prior.dim, _chunk(chunk, outputs))
+        rows = ArrayRows(none, targets, weights_of(weights, size, prior.mean))
+        model = NonlinearLogits(logits, jacobian, outputs, size, prior.dim, chunk_rows(chunk, outputs))
         return cls(rows, model, likelihood, prior, known)
 
     @property
@@ -376,7 +382,7 @@ class Problem:
         >>> problem.with_prior(Gaussian.isotropic(2, 0.5)).prior.cov.tolist()
         [0.5, 0.5]
         """
-        return replace(self, prior=_prior(prior, self.dim, "all parameters, intercept included", self.prior.mean))
+        return replace(self, prior=prior_for(prior, self.dim, "all parameters, intercept included", self.prior.mean))
 
     def subset(self, rows: np.ndarray[Any, Any]) -> Problem:
         """Return the problem that has only some of the rows (integers), with the same prior."""
@@ -446,21 +452,6 @@ class Problem:
         return resources(self.dim)
 
 
-def shared_classes(labels: Any, classes: Any = None, group: Any = None) -> np.ndarray[Any, Any]:
-    """Return `classes`, or without them all that the labels (n,) of all processes have; n may be 0."""
-    if classes is not None:
-        return np.asarray(classes)
-    mine = np.unique(to_numpy(labels)).tolist() if len(labels) else []
-    return np.unique(np.asarray([label for part in gather(mine, group) for label in part]))
-
-
-def shared_counts(labels: Any, classes: Any, weights: Any = None, group: Any = None) -> np.ndarray[Any, Any]:
-    """Return the number of rows of each class (K,) on all processes, in sorted order; this one may have none."""
-    with shared_errors(group):
-        mine = class_counts(labels, classes, weights)
-    return np.asarray(np.sum(gather(mine, group), axis=0))
-
-
 def _local(
     features: Array,
     labels: Any,
@@ -497,110 +488,3 @@ def _checked(problem: Problem, positive: bool, group: Any) -> Problem:
 def _first_target(rows: Rows) -> Any:
     """Return the target of the first row."""
     return to_numpy(next(iter(rows.chunks())).targets)[0]
-
-
-def _has_classes(likelihood: Likelihood | None) -> bool:
-    return likelihood is None or _of_likelihood(likelihood).n_classes is not None
-
-
-def _of_likelihood(likelihood: Any) -> Likelihood:
-    if isinstance(likelihood, Likelihood):
-        return likelihood
-    got = f"the class {likelihood.__name__}" if isinstance(likelihood, type) else repr(likelihood)
-    raise ValueError(f"likelihood is {got}; expected a likelihood object, such as Bernoulli() or Categorical(3)")
-
-
-def _survey(source: Iterable[Any], likelihood: Likelihood | None, classes: Any) -> tuple[int, Any, Array, Any, bool]:
-    """Return the number of rows, the classes, the first chunk's features, a label, and whether any row has a positive
-    weight; every row is checked.
-    """
-    found: set[Any] = set()
-    seen: list[Any] = []
-    positive: list[bool] = []
-
-    def check(labels: Any, weights: Any, row: int) -> None:
-        seen[:] = seen or [labels[0]]
-        positive.append(weights is None or bool(np.any(observation_weights(weights, len(labels), positive=False) > 0)))
-        if likelihood is not None and not _has_classes(likelihood):
-            likelihood.encode(labels, len(labels))  # raises an error where a label is not one
-        elif classes is None:
-            found.update(_classes_among(labels, row))
-
-    size, first = survey(source, check)
-    if not _has_classes(likelihood):
-        return size, None, first, seen[0], any(positive)
-    if classes is not None:
-        sorted_classes(classes)  # raises an error where they are none
-    known = np.asarray(_sorted(found)) if classes is None else to_numpy(classes)  # in the order of the caller
-    if len(known) < 2:
-        raise ValueError(f"labels contain a single class, {known[0]}; expected two or more, or classes=[...] with all")
-    return size, known, first, seen[0], any(positive)
-
-
-def _classes_among(labels: Any, row: int) -> set[Any]:
-    """Return the classes among labels that begin with a row."""
-    try:
-        found = set(np.unique(labels).tolist())
-    except TypeError:  # text and numbers
-        found = set(labels.tolist())
-    if any(label is None or (isinstance(label, float) and math.isnan(label)) for label in found):
-        raise ValueError(f"labels of rows {row:,} and on have missing ones; drop those rows first")
-    return found
-
-
-def _sorted(found: set[Any]) -> list[Any]:
-    try:
-        return sorted(found)
-    except TypeError:
-        kinds = sorted({type(label).__name__ for label in found})
-        raise ValueError(f"labels are of several kinds, {', '.join(kinds)}; expected all text or all numbers") from None
-
-
-def _targets(
-    labels: Any, size: int, likelihood: Likelihood | None, classes: Any, reference: Array
-) -> tuple[Array, np.ndarray[Any, Any] | None, Likelihood]:
-    """Return targets in the library of `reference`, the classes, and the likelihood that fits them."""
-    if likelihood is None:
-        encoded, known = encode(labels, size, classes)
-        likelihood = Bernoulli() if len(known) == 2 else Categorical(len(known))
-    else:
-        encoded, known = _of_likelihood(likelihood).encode(labels, size, classes)
-    return likelihood.targets(encoded, reference), known, likelihood
-
-
-def _prior(prior: Gaussian | float, dim: int, meaning: str, reference: Array) -> Gaussian:
-    """Return the prior in the library of `reference`, of the dimension that the data ask for."""
-    if not isinstance(prior, Gaussian | Real):
-        raise ValueError(f"a prior is {prior!r}; expected a Gaussian, or a number for the variance of N(0, variance I)")
-    gaussian = prior if isinstance(prior, Gaussian) else Gaussian.isotropic(dim, float(prior))
-    if gaussian.dim != dim:
-        raise ValueError(
-            f"the prior has dimension {gaussian.dim}; expected {dim} ({meaning}) to fit features and labels"
-        )
-    _check_range(gaussian, reference)
-    return gaussian.to(reference)
-
-
-def _check_range(prior: Gaussian, reference: Array) -> None:
-    """Raise a ValueError for a prior so wide or narrow that products of its variances leave the range of the dtype."""
-    most = float(namespace(reference).finfo(reference.dtype).max) ** (1 / 3)
-    variances = to_numpy(prior.cov if prior.diagonal else namespace(prior.cov).linalg.diagonal(prior.cov))
-    mean = float(np.max(np.abs(to_numpy(prior.mean))))
-    if np.min(variances) < 1 / most or np.max(variances) > most or mean > most:
-        raise ValueError(
-            f"the prior has variances from {np.min(variances):.3g} to {np.max(variances):.3g} and means up to "
-            f"{mean:.3g}; expected variances between {1 / most:.0e} and {most:.0e}, and means below that, to compute "
-            f"in {reference.dtype}"
-        )
-
-
-def _weights(weights: Any, size: int, reference: Array) -> Array | None:
-    return None if weights is None else like(observation_weights(weights, size), reference)
-
-
-def _chunk(chunk: int | None, outputs: int | None) -> int:
-    if chunk is None:
-        return max(CHUNK // (outputs or 1), 64)
-    if not is_whole(chunk, 1):
-        raise ValueError(f"chunk is {chunk!r}; expected a positive number of rows")
-    return int(chunk)

@@ -17,7 +17,8 @@ from enkbayes.core.labels import announced, distinct, encode, observation_weight
 from enkbayes.core.likelihoods import Likelihood
 from enkbayes.core.mixture import MixturePosterior
 from enkbayes.core.posterior import Posterior, Uncertainty
-from enkbayes.core.problem import Problem, shared_classes, shared_counts
+from enkbayes.core.problem import Problem
+from enkbayes.core.problem_arguments import shared_classes, shared_counts
 from enkbayes.engine.arrays import to_numpy
 from enkbayes.engine.processes import first, shared_errors
 from enkbayes.estimators.class_weight import row_weights
