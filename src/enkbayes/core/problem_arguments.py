@@ -58,10 +58,12 @@ def _check_range(prior: Gaussian, reference: Array) -> None:
 
 
 def weights_of(weights: Any, size: int, reference: Array) -> Array | None:
+    """Return observation weights (N,) in the library of `reference`, or None."""
     return None if weights is None else like(observation_weights(weights, size), reference)
 
 
 def chunk_rows(chunk: int | None, outputs: int | None) -> int:
+    """Return how many rows are read at a time: as given, or by default fewer for many outputs."""
     if chunk is None:
         return max(CHUNK // (outputs or 1), 64)
     if not is_whole(chunk, 1):
@@ -70,10 +72,12 @@ def chunk_rows(chunk: int | None, outputs: int | None) -> int:
 
 
 def has_classes(likelihood: Likelihood | None) -> bool:
+    """Return whether targets are classes, as they are by default."""
     return likelihood is None or checked_likelihood(likelihood).n_classes is not None
 
 
 def checked_likelihood(likelihood: Any) -> Likelihood:
+    """Return a likelihood object; raise a ValueError for anything else, the class of a likelihood included."""
     if isinstance(likelihood, Likelihood):
         return likelihood
     got = f"the class {likelihood.__name__}" if isinstance(likelihood, type) else repr(likelihood)
