@@ -288,7 +288,10 @@ def weigh_widths(problem: Problem, groups: Numbers, *, grid: WidthGrid | None = 
         raise ValueError("the prior has a full covariance; expected a diagonal one to average over its width")
     size = problem.size
     problem = distinct_rows(problem.in_double())
-    shape, unit = _shape(problem, groups), logit_variance(problem, groups)
+    shape = _shape(problem, groups)
+    shape = shape / shape[0]  # ratios alone count, and the same ones give the same weights, bit by bit
+    problem = with_variances(problem, groups, shape)
+    unit = logit_variance(problem, groups)
     if problem.likelihood.outputs is None and min(problem.dim, problem.size) > grid.most:
         problem = problem.subset(np.sort(np.random.default_rng(10).permutation(problem.size)[: grid.most]))
     compact = _in_row_space(problem, groups)

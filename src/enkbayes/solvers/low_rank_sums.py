@@ -148,11 +148,12 @@ def _of_few(
     cov = s[:, :, None] * eye - xp.matmul(E * logits.shrink, E.mT) if spread else s[:, :, None] * (0 * eye)
     loss, slope, curvature = averages_of_few(likelihood, frame, logits.zbar, cov, targets, weights)
     bent = curvature * E if s.shape[1] == 1 else xp.matmul(curvature, E)
+    entries = (E.shape[0] * E.shape[1], E.shape[2])
     sums = (
         loss,
         frame.pull_back(whitened, slope[:, :, None])[:, 0],
         frame.pull_back_squares(whitened, xp.sum(curvature * eye, axis=-1)),
-        xp.reshape(E, (-1, E.shape[-1])).mT @ xp.reshape(bent, (-1, E.shape[-1])),
+        xp.reshape(E, entries).mT @ xp.reshape(bent, entries),
     )
     return (*sums, frame.pull_back(whitened, bent)) if products else sums
 
