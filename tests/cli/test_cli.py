@@ -454,7 +454,7 @@ def test_an_interrupt_while_the_program_is_loaded_has_no_traceback():
                     break
             process.send_signal(2)
             _, rest = process.communicate(timeout=60)
-        assert process.returncode in (130, 0)
+        assert process.returncode in (130, -2, 0)  # -2: the interpreter was closing, and no longer handles signals
         assert "Traceback" not in rest
 
 
