@@ -2,6 +2,7 @@
 
 import json
 import os
+import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -10,9 +11,11 @@ from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 from scipy.special import softmax
 from sklearn.datasets import load_breast_cancer, load_iris
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.preprocessing import StandardScaler
 
 import enkbayes as eb
+from enkbayes.samplers import BY_NAME
 from enkbayes.storage import model_file as storage
 from enkbayes.storage.container import checksum
 from enkbayes.storage.fingerprint import fingerprint
@@ -74,6 +77,18 @@ def test_a_classifier_comes_back_whole(iris, path, labels):
     np.testing.assert_array_equal(again.prior_precision, clf.prior_precision)
     again.partial_fit(X[:50], labels[y[:50]])  # and goes on learning
     assert again.score(X, labels[y]) > 0.9
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_every_sampler_is_stored_with_its_settings(iris, path, name):
+    X, y = iris
+    sampler = BY_NAME[name]()
+    settings = {"particles": 20, "prior_precision": 1.0, "random_state": 0}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # some take longer than the rows deserve
+        clf = eb.EnsembleClassifier(sampler, **settings).fit(X[20:80, :2], y[20:80])
+    clf.save(path)
+    assert eb.load(path).sampler == sampler
 
 
 def test_boolean_labels_names_and_float32(path):

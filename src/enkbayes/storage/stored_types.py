@@ -42,6 +42,7 @@ TYPES: dict[str, type] = {
     "ProbitBernoulli": ProbitBernoulli,
     "ProbitCategorical": ProbitCategorical,
     **{kind.__name__: kind for kind in BY_NAME.values()},  # the samplers
+    "LowRankSolver": low_rank_mean_field.LowRankSolver,
     "AffineEnsemble": AffineEnsemble,
     "Complement": Complement,
     "Frame": Frame,
