@@ -390,6 +390,18 @@ def test_inputs_with_another_number_of_axes_are_refused():
         BayesianNetwork.fit(model, [(x, y)], calibration=[(cube, y)], rank=2, progress=False)
 
 
+def test_a_row_without_its_axis_of_rows_is_one_row():
+    torch.manual_seed(0)
+    x, y = torch.randn(60, 3), torch.arange(60) % 3
+    model = nn.Sequential(nn.Linear(3, 5), nn.ReLU(), nn.Linear(5, 3))
+    head = BayesianHead.fit(model, [(x, y)], calibration=[(x, y)], progress=False)
+    score = OODScore.fit(head, [(x, y)], progress=False)
+    for function in (head, score, head.noise):
+        torch.testing.assert_close(function(x[0]), function(x[:1]))
+    one = BayesianHead.fit(model, [(x, y)], calibration=[(x[0], y[:1])], progress=False)
+    assert "1 held-out rows are too few" in one.far_field_choice.message
+
+
 def test_a_network_inside_distributed_data_parallel():
     x, y = torch.randn(30, 3), torch.arange(30) % 3
     model = nn.Sequential(nn.Linear(3, 5), nn.ReLU(), nn.Linear(5, 3))

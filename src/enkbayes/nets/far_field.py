@@ -259,8 +259,10 @@ def recorded_outputs(body: nn.Module, places: Iterable[int]) -> Iterator[dict[in
 
 
 def summary(h: torch.Tensor, padding: Padding, *, channels_last: bool) -> torch.Tensor:
-    """Return (n, d) of outputs (n, d), and (n, 2 d) of outputs (n, ..., d) or (n, d, ...); at most WIDEST columns."""
-    h = h.to(torch.promote_types(h.dtype, torch.float32))
+    """Return (n, d) of outputs (n, d), and (n, 2 d) of outputs (n, ..., d) or (n, d, ...); at most WIDEST columns.
+    Outputs (d,) are those of one row.
+    """
+    h = torch.atleast_2d(h.to(torch.promote_types(h.dtype, torch.float32)))
     if h.ndim > 2:
         h = h if channels_last else h.flatten(2).mT
         h = torch.cat([padding.average(h), padding.average(h.square()).sqrt()], dim=1)

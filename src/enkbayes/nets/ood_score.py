@@ -381,8 +381,8 @@ def _recording(body: nn.Module, names: Iterable[str]) -> Iterator[dict[str, torc
 
 
 def _averaged(x: torch.Tensor, padding: Padding, *, channels_last: bool) -> torch.Tensor:
-    """Return (n, d) of (n, d), (n, ..., d) or (n, d, ...), in double precision."""
-    x = x.to(widest(x.device))
-    if x.ndim <= 2:
-        return x.reshape(len(x), -1)
+    """Return (n, d) of (n, d), (n, ..., d) or (n, d, ...), in double precision; (1, d) of one row (d,)."""
+    x = torch.atleast_2d(x.to(widest(x.device)))
+    if x.ndim == 2:
+        return x
     return padding.average(x if channels_last else x.flatten(2).mT)
