@@ -75,18 +75,30 @@ class Extent:
         return cls(factors, like(np.asarray([0.0, 1.0, 0.0, 0.0]), factors[0]))
 
     def calibrated(
-        self, outputs: Sequence[Array], *, leverage: Array | None = None, widest: float = 2 / 3, least: float = 3.0
+        self,
+        outputs: Sequence[Array],
+        *,
+        leverage: Array | None = None,
+        classes: int = 2,
+        widest: float = 2 / 3,
+        least: float = 3.0,
+        most: float = 0.005,
     ) -> Extent:
         """Return the extent with the scale of held-out rows, from their outputs or their mean log leverage (n,).
 
         The width is at most `widest`, so that exp(score) grows fast enough along rays. The range of the scores is at
         least -least ... least, because the extremes of a few held-out rows are not those of all others.
+
+        Of new rows, a share of about 1 / (n + 1) lies beyond the most unusual of n held-out rows, and the noise there
+        costs up to log K nats each. Where that is more than `most` nats, the range is wider: by as much as leaves so
+        few rows beyond it if the tail of the scores is exponential, with their standard deviation.
         """
         found = self.leverage(outputs) if leverage is None else leverage
         values = to_numpy(found)
         centre, width = float(values.mean()), min(max(float(values.std()), 1e-2), widest)
         scores = (values - centre) / width
-        limits = (min(float(scores.min()), -least), max(float(scores.max()), least))
+        margin = float(scores.std()) * max(0.0, float(np.log(np.log(classes) / (most * (len(values) + 1)))))
+        limits = (min(float(scores.min()), -least) - margin, max(float(scores.max()), least) + margin)
         return replace(self, scale=like(np.asarray([centre, width, *limits]), self.factors[0]))
 
     def leverage(self, outputs: Sequence[Array]) -> Array:

@@ -90,8 +90,8 @@ class FeatureFarField:
     unusual: FeatureScore | None = None
 
     @classmethod
-    def of(cls, features: Any, *, ridge: float = 1e-6) -> tuple[FeatureFarField, Vector]:
-        """Return the extent of features (N, D), and their leave-one-out scores (N,).
+    def of(cls, features: Any, *, classes: int = 2, ridge: float = 1e-6) -> tuple[FeatureFarField, Vector]:
+        """Return the extent of features (N, D) of so many classes, and their leave-one-out scores (N,).
 
         >>> found, score = FeatureFarField.of(np.random.default_rng(0).standard_normal((200, 3)))
         >>> bool(found.score(np.full((1, 3), 9.0))[0] > score.max())
@@ -106,7 +106,7 @@ class FeatureFarField:
         raw = np.exp(np.concatenate([extent.leverage([_dense(features[rows, :])]) for rows in chunks]))
         own = np.minimum(raw * (D + 1) / N, 1 - 1e-9)  # nearly 1 for every row if there are more features than rows
         leverage = np.log(raw / (1 - own))
-        extent = extent.calibrated((), leverage=leverage)
+        extent = extent.calibrated((), leverage=leverage, classes=classes)
         return cls(extent), (leverage - extent.scale[0]) / extent.scale[1]
 
     def score(self, features: Any) -> Vector:
@@ -134,7 +134,7 @@ def choose_for_features(problem: Problem, posterior: Posterior | MixturePosterio
     if not isinstance(posterior.likelihood, Normal) and not takes_noise(posterior.likelihood):
         raise ValueError(f"far-field variance needs classes without an order; the likelihood is {posterior.likelihood}")
     double = problem.in_double()
-    found, score = FeatureFarField.of(double.features)
+    found, score = FeatureFarField.of(double.features, classes=posterior.likelihood.n_classes or 2)
     rows = informative_rows(double.size, posterior.likelihood.outputs)
     mean, root = logits_without(double, posterior, rows)
     weights = None if double.weights is None else to_numpy(double.weights)[rows]

@@ -160,7 +160,7 @@ class Leverages:
         without them, and the labels of all rows, and how it was chosen.
         """
         leverage = torch.cat(self.found)
-        extent = self.extent.calibrated((), leverage=leverage)
+        extent = self.extent.calibrated((), leverage=leverage, classes=likelihood.n_classes or 2)
         score = to_numpy((leverage - extent.scale[0]) / extent.scale[1])[rows]
         mean, root = logits
         choice = choose(likelihood, to_numpy(mean), to_numpy(root), to_numpy(labels)[rows], score)
