@@ -33,6 +33,9 @@ suppress_warnings = [
 autosummary_generate = True
 autodoc_typehints = "none"
 autodoc_member_order = "bysource"
+default_role = "literal"  # single backticks in docstrings are code
+smartquotes = False  # "auto" in a docstring is a value of an argument
+toc_object_entries_show_parents = "hide"
 numpydoc_show_class_members = False
 numpydoc_xref_param_type = False
 
@@ -55,15 +58,20 @@ sphinx_gallery_conf = {
 
 html_theme = "pydata_sphinx_theme"
 html_title = "enkbayes"
+html_static_path = ["_static"]
+html_css_files = ["enkbayes.css"]
+html_favicon = "_static/mark.svg"
 html_theme_options = {
+    "logo": {"text": "enkbayes", "image_light": "_static/mark.svg", "image_dark": "_static/mark-dark.svg"},
     "show_toc_level": 2,
     "navigation_with_keys": False,
-    "header_links_before_dropdown": 8,
+    "header_links_before_dropdown": 9,
     "footer_start": ["copyright"],
     "footer_end": ["theme-version"],
     "navbar_end": ["theme-switcher"],
+    "secondary_sidebar_items": {"**": ["page-toc"], "index": []},
 }
-html_sidebars = {"index": []}
+html_sidebars = {page: [] for page in ("index", "start", "troubleshooting", "search", "genindex")}
 html_copy_source = False
 copyright = author  # noqa: A001 (the name that Sphinx reads)
 

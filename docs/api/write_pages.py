@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import textwrap
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -27,12 +28,17 @@ def page(title: str, modules: tuple[str, ...]) -> str:
         rows = "\n".join(f"   {n}" for n in public)
         data = "".join(f"\n.. autodata:: {n}\n   :no-value:\n" for n in constants(name))
         heading = f"\n## {name}\n" if len(modules) > 1 else ""
-        summary = (module.__doc__ or "").strip().splitlines()[0]
+        summary = first_paragraph(module.__doc__ or "")
         parts.append(
             f"{heading}\n{summary}\n\n```{{eval-rst}}\n.. currentmodule:: {name}\n\n.. autosummary::\n"
             f"   :toctree: generated\n   :nosignatures:\n\n{rows}\n{data}```\n"
         )
     return "".join(parts)
+
+
+def first_paragraph(docstring: str) -> str:
+    """Return the first paragraph of a docstring, in lines of at most 120 characters."""
+    return textwrap.fill(" ".join(docstring.partition("\n\n")[0].split()), 120)
 
 
 def public_names(name: str) -> list[str]:

@@ -69,10 +69,8 @@ def inputs(loader):
 
 
 with torch.no_grad():
-    accuracy = np.mean([
-        float((head(**batch).argmax(1) == full["labels"]).float().mean())
-        for batch, full in zip(inputs(test), test, strict=True)
-    ])  # fmt: skip
+    right = [head(**words).argmax(1) == full["labels"] for words, full in zip(inputs(test), test, strict=True)]
+    accuracy = torch.cat(right).float().mean()
     doubt = [np.concatenate([score(**batch).numpy() for batch in inputs(loader)]) for loader in (test, unseen)]
 figure, ax = plt.subplots(figsize=(6, 3.2), layout="constrained")
 edges = np.histogram_bin_edges(np.concatenate(doubt), bins=40)

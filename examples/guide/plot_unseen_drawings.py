@@ -3,7 +3,7 @@ An image network, and drawings it has never seen
 ================================================
 
 A small convolutional network learns handwritten digits. Then it is shown drawings that are no digits. Its confidence
-tells many of them apart; the leverage of all its layers, ``OODScore``, tells more.
+recognises many of them; ``OODScore``, which looks at all layers, recognises more.
 """
 
 import matplotlib.pyplot as plt
@@ -20,10 +20,9 @@ images = torch.as_tensor(digits / 16, dtype=torch.float32).reshape(-1, 1, 8, 8)
 y = torch.as_tensor(labels)
 
 torch.manual_seed(0)
-model = nn.Sequential(
-    nn.Conv2d(1, 12, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
-    nn.Conv2d(12, 24, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(96, 10),
-)  # fmt: skip
+body = [nn.Conv2d(1, 12, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
+body += [nn.Conv2d(12, 24, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten()]
+model = nn.Sequential(*body, nn.Linear(96, 10))
 optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
 for _ in range(60):
     rows = torch.randint(1000, (200,))
@@ -63,7 +62,8 @@ with torch.no_grad():
         "OODScore": [score(part).numpy() for part in (test, drawings)],
     }
 figure, axes = plt.subplots(1, 3, figsize=(9, 2.8), layout="constrained", width_ratios=[1, 1.3, 1.3])
-axes[0].imshow(np.block([[drawings[3 * i + j, 0].numpy() for j in range(3)] for i in range(3)]), cmap="gray_r")
+nine = drawings[:9, 0].numpy().reshape(3, 3, 8, 8)
+axes[0].imshow(np.block([list(row) for row in nine]), cmap="gray_r")
 axes[0].set_title("drawings")
 axes[0].set_axis_off()
 areas = {}
@@ -76,6 +76,5 @@ for ax, (name, (inside, outside)) in zip(axes[1:], doubt.items(), strict=True):
 axes[1].legend(frameon=False)
 plt.show()
 
-print("A random drawing looks less like a digit than a random digit does with probability " + ", ".join(
-    f"{area:.2f} by {name}" for name, area in areas.items()
-) + ".")  # fmt: skip
+found = ", ".join(f"{100 * area:.1f} % by {name}" for name, area in areas.items())
+print(f"Share of pairs in which the drawing looks less like a digit than the digit does: {found}.")

@@ -131,9 +131,10 @@ def test_predict_writes_the_predictions_of_the_classifier(cancer, tmp_path):
 
 def test_predict_abstains_where_it_may_be_wrong(cancer, tmp_path):
     call = ("predict", cancer / "model.safetensors", cancer / "test.csv", "--out", tmp_path / "p.csv")
-    ok(*call, "--max-error", "0.05")
+    shown = ok(*call, "--max-error", "0.05")
     columns = read(tmp_path / "p.csv").columns
     decided = columns["decision"] != "abstain"
+    assert f"abstained  {(~decided).sum()} " in shown.stdout
     np.testing.assert_array_equal(columns["decision"][decided], columns["class"][decided])
     confidence = columns["confidence"].astype(float)
     assert decided.mean() > 0.8

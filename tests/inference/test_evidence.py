@@ -211,5 +211,5 @@ def test_single_precision_torch_gives_the_same():
 
 
 def test_evidence_speaks():
-    assert str(Evidence(-3.14159, 0.012, "PSIS")) == "-3.14 +- 0.012 (PSIS)"
+    assert str(Evidence(-3.14159, 0.012, "PSIS")) == "-3.14 ± 0.012 (PSIS)"
     assert str(Evidence(-3.14159, math.nan, "ELBO", bound=True)) == "at least -3.14 (ELBO)"

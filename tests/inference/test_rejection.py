@@ -1,5 +1,7 @@
 """The guarantee of a rejection threshold, by simulation."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -51,8 +53,27 @@ def test_rows_of_equal_confidence_stay_together_and_sure_predictions_are_all_acc
 def test_a_sentence_says_that_no_threshold_achieves_it(size):
     with pytest.raises(ValueError, match=r"no threshold keeps the error at most 0\.05 with confidence 0\.95"):
         reject_threshold(np.linspace(0.6, 0.9, size), np.ones(size, dtype=bool))
-    with pytest.raises(ValueError, match=r"100 of the 100 surest of 100 held-out rows are wrong"):
+    with pytest.raises(ValueError, match=r"the smallest error that 100 held-out rows can promise here is 1,"):
         reject_threshold(np.full(100, 0.9), np.zeros(100, dtype=bool))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_error_that_the_sentence_offers_is_possible_and_the_smallest(seed):
+    rng = np.random.default_rng(seed)
+    sure = rng.uniform(0.5, 1, 300)
+    right = rng.uniform(size=300) < sure
+    with pytest.raises(ValueError, match="no threshold") as caught:
+        reject_threshold(sure, right, max_error=0.001)
+    offered = float(re.search(r"promise here is ([\d.]+),", str(caught.value))[1])
+    assert reject_threshold(sure, right, max_error=offered) > 0.5
+    with pytest.raises(ValueError, match="no threshold"):
+        reject_threshold(sure, right, max_error=offered - 0.001)
+
+
+def test_85_rows_without_an_error_are_too_few_for_5_percent_and_86_are_enough():
+    assert reject_threshold(np.linspace(0.6, 0.9, 86), np.ones(86, dtype=bool)) < 0.6
+    with pytest.raises(ValueError, match="no threshold"):
+        reject_threshold(np.linspace(0.6, 0.9, 85), np.ones(85, dtype=bool))
 
 
 @pytest.mark.parametrize("options", [{"max_error": 0}, {"max_error": 1.5}, {"confidence": 1.0}])

@@ -68,7 +68,7 @@ def predict(
         if out.exists() and data.exists() and out.samefile(data):
             raise ValueError(f"--out is {out}, the file that contains the data; expected another file")
     check_page(review, "review")
-    fitted, rows, gaps = TableModel.load(model), 0, Gaps(Counter(), Counter())
+    fitted, rows, abstained, gaps = TableModel.load(model), 0, 0, Gaps(Counter(), Counter())
     threshold = None if max_error is None else fitted.reject_threshold(max_error)
     reviewed = None if review is None else Review(fitted, max_error, threshold, keep or [])
     with output.progress("predicting") as bar, table_printer() if printed else table_writer(out) as append:
@@ -77,6 +77,7 @@ def predict(
             found = predictions(fitted, features, threshold)
             append(joined(kept(table, keep or []), found))
             rows, gaps = rows + table.rows, gaps + fitted.gaps(table)
+            abstained += int(np.sum(found["decision"] == "abstain")) if threshold is not None else 0
             if reviewed is not None:
                 reviewed.add(table, features, found)
     if review is not None and reviewed is not None:
@@ -87,9 +88,10 @@ def predict(
         output.note(sentence)
     if printed:
         return
-    decided = {} if threshold is None else {"threshold": threshold}
     facts = {"rows": rows, "classes": fitted.classes, "notes": gaps.sentences}
-    facts |= {"seconds": time.perf_counter() - started, "file": str(out)} | decided
+    if threshold is not None:
+        facts |= {"threshold": threshold, "decided": rows - abstained, "abstained": abstained}
+    facts |= {"seconds": time.perf_counter() - started, "file": str(out)}
     facts |= {} if review is None else {"review": str(review)}
     with written_already(f"the predictions are in {out}"):
         output.result(

@@ -68,7 +68,7 @@ class Evidence:
             return f"not known ({self.method})"
         if self.bound:
             return f"at least {self.value:.2f} ({self.method})"
-        bar = "" if math.isnan(self.error) else f" +- {plain(self.error)}"
+        bar = "" if math.isnan(self.error) else f" ± {plain(self.error)}"
         return f"{self.value:.2f}{bar} ({self.method})"
 
 

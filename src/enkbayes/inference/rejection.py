@@ -100,11 +100,12 @@ def reject_threshold(
     loosest = max((_run_of_passes(passed, counts, share * len(sure)) for share in starts), default=-1)
     if loosest < 0:
         bounds = beta.ppf(1 - (1 - confidence) / len(starts), errors + 1, np.maximum(counts - errors, 1e-9))
-        best = int(np.argmin(bounds)) if len(counts) else 0
-        found = f"{errors[best]} of the {counts[best]} surest" if len(counts) else "0"
+        tested = [_first(counts, share * len(sure)) for share in starts]
+        smallest = min((bounds[first] for first in tested if first < len(counts)), default=1.0)
         raise ValueError(
-            f"no threshold keeps the error at most {max_error:g} with confidence {confidence:g}: {found} of "
-            f"{len(sure)} held-out rows are wrong; allow a larger error, or pass more held-out rows"
+            f"no threshold keeps the error at most {max_error:g} with confidence {confidence:g}; the smallest error "
+            f"that {len(sure)} held-out rows can promise here is {np.ceil(1000 * smallest) / 1000:g}, so allow a "
+            "larger error, or use more rows"
         )
     return float(limits[loosest])
 
@@ -113,8 +114,13 @@ def _run_of_passes(passed: Vector, counts: Vector, start: float) -> int:
     """Return the place of the last threshold of the sequence of passes that begins with the first count of at least
     `start` rows; -1 if that one fails.
     """
-    first = int(np.searchsorted(counts, np.ceil(start)))
+    first = _first(counts, start)
     if first >= len(passed) or not passed[first]:
         return -1
     failures = np.flatnonzero(~passed[first:])
     return first + (int(failures[0]) if len(failures) else len(passed) - first) - 1
+
+
+def _first(counts: Vector, start: float) -> int:
+    """Return the place of the first count of at least `start` rows."""
+    return int(np.searchsorted(counts, np.ceil(start)))

@@ -178,7 +178,7 @@ def demo_scores(predict: Predict, moons: Plane) -> DemoScores:
 def draw(path: Path, moons: Plane, methods: dict[str, Predict], *, zoom: float = 10.0) -> Path:
     """Draw confidence maps, near the data and zoomed out, and confidence against distance; return the path."""
     shown = [MLE, POSTERIOR, FAR_FIELD]
-    figure = plots.require_matplotlib().Figure(figsize=(12.6, 11.2), layout="constrained")
+    figure = plots.require_matplotlib().Figure(figsize=(12.6, 10.3), layout="constrained")
     axes = figure.subplots(3, 3, gridspec_kw={"height_ratios": (1, 1, 0.6)})
     at, _ = plots.grid(moons.train.mean(axis=0), 25.0, 120)
     distance = metrics.nearest_distance(at, moons.train)
