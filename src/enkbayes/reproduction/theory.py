@@ -73,7 +73,7 @@ def solve_flow(
 def mean_field_path(
     problem: Problem, start: Gaussian, times: Sequence[float], flow: Flow = equilibrium_flow
 ) -> list[Gaussian]:
-    """Return mu_s = N(m_s, P_s) at the given times, the solution of eq. (mflmeancovevolution).
+    """Return mu_s = N(m_s, P_s) at the given times, the solution of equation 23.
 
     >>> problem = Problem.create(np.asarray([[1.0], [2.0]]), [0, 1], 1.0)
     >>> path = mean_field_path(problem, problem.prior, [0.0, 30.0])
