@@ -59,7 +59,7 @@ def with_track(state: State, track: Track) -> State:
 
 @dataclass(frozen=True)
 class Equilibrium(Settings):
-    """Move the ensemble to the equilibrium of the paper's second sampler (equation 14, aldiode), with averages over its own J
+    """Move the ensemble to the equilibrium of the paper's second sampler (equation 14), with averages over its own J
     particles.
 
     A step solves the flow with frozen curvature exactly, see `frozen_flow`. With tau=None a controller chooses the

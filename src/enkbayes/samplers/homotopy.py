@@ -16,7 +16,7 @@ from enkbayes.samplers.state import State
 
 @dataclass(frozen=True)
 class Homotopy(Settings):
-    """Transport a prior ensemble over s in [0, 1] by the homotopy (equation 10), with the curvature frozen in each step.
+    """Transport a prior ensemble over s in [0, 1] by equation 10, with the curvature frozen in each step.
 
     With frozen curvature the flow over ds has the exact solution (an ensemble transform Kalman filter with weights
     mu[R])

@@ -14,7 +14,7 @@ from enkbayes.samplers.tamed import tamed_step
 
 @dataclass(frozen=True)
 class TrotterSampler(Settings):
-    """The deterministic second-order sampler (equation 14, aldiode), by the paper's splitting and with its stopping rule.
+    """The deterministic second-order sampler (equation 14), by the paper's splitting and with its stopping rule.
 
     The first half is the tamed step of Algorithm 1 (with M corrected), the second is eq. (aldi_stepping):
 
