@@ -108,7 +108,9 @@ def test_the_logits_of_a_user_are_left_alone():
     before = mine.copy()
     problem = eb.Problem.nonlinear(lambda particles: mine[:, : len(particles)], labels, eb.Gaussian.isotropic(3))
     problem.moments(eb.AffineEnsemble.factor(theta))
-    eb.Bernoulli().particle_predictive(mine)
+    posterior = eb.run(problem, eb.Homotopy(steps=1), theta=theta)
+    posterior.mean_proba(lambda particles: mine[:, : len(particles)])
+    posterior.sample_proba(lambda particles: mine[:, : len(particles)])
     assert np.array_equal(mine, before)
 
 

@@ -256,6 +256,8 @@ class Posterior:
 
         def average(rows: Array, ensemble: AffineEnsemble, noise: Array | None) -> Array:
             logits = self._particle_logits(rows, ensemble)
+            if self.map is None:  # the array may be the caller's own
+                logits = namespace(logits).asarray(logits, copy=True)
             if noise is not None:
                 logits = noisy_members(logits, noise, MEMBERS, symmetric=True)
             return self.likelihood.particle_predictive(logits)

@@ -152,7 +152,7 @@ class Likelihood:
         return loss, slope, curvature
 
     def particle_predictive(self, logits: Array) -> Array:
-        """Return the average (n, C) of `mean` over the particles' logits (n, J)."""
+        """Return the average (n, C) of `mean` over the particles' logits (n, J), which may be overwritten."""
         return namespace(logits).mean(self.mean(logits), axis=1)
 
     def predictive(self, mean_logits: Array, *, V: Array) -> Array:

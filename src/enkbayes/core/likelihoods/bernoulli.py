@@ -49,10 +49,9 @@ class Bernoulli(Likelihood):
         return bar_softplus - targets * mean_logits, ybar - targets, rbar
 
     def particle_predictive(self, logits: Array) -> Array:
-        """Return mu[1 - y] and mu[y] (n, 2) from logits (n, J)."""
-        xp = namespace(logits)
-        ybar, _ = logistic_averages(xp.asarray(logits, copy=True))
-        return xp.stack([1 - ybar, ybar], axis=-1)
+        """Return mu[1 - y] and mu[y] (n, 2) from logits (n, J), which may be overwritten."""
+        ybar, _ = logistic_averages(logits)
+        return namespace(ybar).stack([1 - ybar, ybar], axis=-1)
 
     def predictive(self, mean_logits: Array, *, V: Array) -> Array:
         """Return the expected class probabilities (n, 2) for Gaussian logits."""
