@@ -72,3 +72,19 @@ def test_a_tempered_posterior_scales_all_logits(rank):
     np.testing.assert_allclose(twice.cov, 4 * posterior.cov, rtol=1e-9, atol=1e-12)
     logits = [p.map.particle_logits(X, p.theta) for p in (posterior, twice)]
     np.testing.assert_allclose(logits[1], 2 * logits[0], rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("classes", [3, 7])
+def test_much_noise_makes_the_average_of_particles_uniform(classes):
+    """The draws of the noise treat all classes alike, not only on average over many of them."""
+    posterior, X = fitted(classes)
+    np.testing.assert_allclose(posterior.mean_proba(X, noise=np.full(4, 1e10)), 1 / classes, rtol=0, atol=1e-3)
+
+
+def test_noise_adds_to_the_variance_of_real_targets():
+    problem = eb.Problem.create([[1.0], [2.0]], [1.0, 3.0], likelihood=eb.Normal(variance=2.0))
+    posterior, noise = eb.run(problem, particles=50), np.asarray([0.0, 3.0])
+    plain, noisy = (posterior.predict_uncertainty([[1.0], [1.0]], noise=given) for given in (None, noise))
+    np.testing.assert_allclose(noisy.epistemic, plain.epistemic + noise)
+    np.testing.assert_allclose(noisy.far_field, noise)
+    np.testing.assert_allclose(noisy.aleatoric, 2.0)

@@ -133,3 +133,10 @@ def test_weights_must_fit_the_components(found):
         replace(found, weights=(0.5, 0.5, 0.5))
     with pytest.raises(ValueError, match="differ in particles, parameters"):
         MixturePosterior((found.components[0], mixture(4).components[0]), (0.5, 0.5))
+
+
+def test_particles_in_pairs_stay_in_pairs(found):
+    """Particle j and particle j + J/2 come from the same component, on opposite sides of its mean."""
+    means = np.stack([component.mean for component in found.components])[found.members]
+    half = len(found.theta) // 2
+    np.testing.assert_allclose((found.theta - means)[half:], -(found.theta - means)[:half], atol=1e-12)

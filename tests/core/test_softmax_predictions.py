@@ -3,9 +3,11 @@
 import numpy as np
 import pytest
 
+import enkbayes as eb
 from enkbayes.core.likelihoods import Categorical
 from enkbayes.core.likelihoods.many_classes import predictive
 from enkbayes.core.low_rank import Complement, Frame
+from enkbayes.core.quadrature import averaged_over_points
 
 
 def by_draws(mean, root, pairs, seed=5):
@@ -45,3 +47,17 @@ def test_many_classes_with_wide_logits():
     distance = np.abs(predictive(features, mean, V, complement) - truth).sum(axis=1) / 2
     assert distance[0] < 0.002
     assert distance.max() < 0.05  # 256 pairs are off by .13
+
+
+def test_a_shift_common_to_all_classes_needs_no_more_points():
+    """It changes no prediction, so rows whose logits vary together are as cheap as others."""
+    points = []
+
+    def probabilities(logits):
+        points.append(logits.shape[1])
+        return eb.Categorical(3).mean(logits)
+
+    V = np.asarray([[[0.1, 0.0, 0.0], [0.0, 0.1, 0.0], [0.0, 0.0, 0.1]]])
+    found = [averaged_over_points(probabilities, np.zeros((1, 3)), V + shift) for shift in (0.0, 30.0)]
+    assert points == [256, 256]
+    np.testing.assert_allclose(found[1], found[0], atol=1e-3)

@@ -42,6 +42,11 @@ def to_numpy(x: Array) -> np.ndarray[Any, Any]:
     return np.asarray(compat.to_device(x, namespace(x).Device("CPU_DEVICE")))
 
 
+def dense_numpy(x: Any) -> np.ndarray[Any, Any]:
+    """Return features, an array or a sparse matrix, as a dense numpy array."""
+    return np.asarray(x.toarray()) if scipy.sparse.issparse(x) else to_numpy(x)
+
+
 def like(x: Any, reference: Array, *, dtype: Any = None) -> Array:
     """Return `x` (numpy or array-like) as an array of the library, device and dtype of `reference`."""
     xp = namespace(reference)

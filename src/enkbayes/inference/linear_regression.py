@@ -19,13 +19,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import scipy.sparse
 from scipy.optimize import minimize_scalar
 
 from enkbayes.core.gaussian import Gaussian
 from enkbayes.core.likelihoods import Normal
 from enkbayes.core.problem import Problem
-from enkbayes.engine.arrays import to_numpy
+from enkbayes.engine.arrays import dense_numpy, to_numpy
 from enkbayes.engine.rows import Chunk, Sums
 
 Numbers = np.ndarray[Any, Any]
@@ -191,7 +190,7 @@ def _centred_sums(problem: Problem) -> tuple[float, float, Numbers, Numbers, flo
 
 def _moments(chunk: Chunk, centre: Numbers | None, mean: float) -> Sums:
     """Return count, sum of features and of targets; then, around a centre, X'X, X'y and y'y."""
-    x = chunk.features.toarray() if scipy.sparse.issparse(chunk.features) else to_numpy(chunk.features)
+    x = dense_numpy(chunk.features)
     x, y = np.asarray(x, dtype=np.float64), np.asarray(to_numpy(chunk.targets), dtype=np.float64)
     w = np.ones(len(y)) if chunk.weights is None else np.asarray(to_numpy(chunk.weights), dtype=np.float64)
     first = np.asarray([w.sum()]), w @ x, np.asarray([w @ y])

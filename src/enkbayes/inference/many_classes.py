@@ -35,6 +35,7 @@ from enkbayes.core.posterior import Info, Posterior
 from enkbayes.core.problem import Problem
 from enkbayes.engine.arrays import like, softmax, to_numpy
 from enkbayes.engine.rows import ArrayRows
+from enkbayes.inference.folds import stratified_folds
 from enkbayes.solvers.softmax_path import Eigenbasis, SoftmaxMode, SoftmaxSearch, diagonal_covariance, fits
 
 Numbers = np.ndarray[Any, Any]
@@ -202,10 +203,7 @@ class WidthAverage:
     def _folds(self, problem: Problem, seed: int) -> Iterator[tuple[Numbers, Numbers]]:
         """Yield the rows that are fitted and those that are held out; every part has its share of each class."""
         rng, N = np.random.default_rng((seed, 7)), problem.size
-        shuffled = rng.permutation(N)
-        by_class = shuffled[np.argsort(to_numpy(problem.targets)[shuffled], kind="stable")]
-        part = np.empty(N, dtype=np.int64)
-        part[by_class] = np.arange(N) % self.folds
+        part = stratified_folds(to_numpy(problem.targets), self.folds, rng)
         most = max(100, self.entries // (problem.likelihood.outputs or 1))
         for k in range(1 if self.one_fold < N else min(self.folds, N)):
             held = np.sort(rng.permutation(np.flatnonzero(part == k))[:most])

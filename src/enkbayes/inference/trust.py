@@ -39,14 +39,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import scipy.sparse
 
 from enkbayes.core.ensemble import AffineEnsemble
 from enkbayes.core.mixture import LEAST, MixturePosterior
 from enkbayes.core.numerics import in_range, plain
 from enkbayes.core.posterior import Posterior
 from enkbayes.core.problem import Problem
-from enkbayes.engine.arrays import epsilon, to_numpy
+from enkbayes.engine.arrays import dense_numpy, epsilon, to_numpy
 from enkbayes.engine.rows import Chunk, Elsewhere, Sums
 from enkbayes.inference.cross_validation import left_out, left_out_of_average
 from enkbayes.inference.importance import (
@@ -473,7 +472,7 @@ def data_rank(problem: Problem, *, most: int = 2000) -> int | None:
         mix = np.random.default_rng(0).standard_normal((linear.features, enough))
 
     def contribution(chunk: Chunk) -> Sums:
-        x = chunk.features.toarray() if scipy.sparse.issparse(chunk.features) else to_numpy(chunk.features)
+        x = dense_numpy(chunk.features)
         x = np.asarray(x, dtype=np.float64) if mix is None else x @ mix
         x = np.hstack([x, np.ones((len(x), 1))]) if linear.intercept else x
         return (np.asarray(x.T @ x),)

@@ -25,6 +25,7 @@ from enkbayes.core.likelihoods import Likelihood
 from enkbayes.core.posterior import Posterior
 from enkbayes.core.problem import Problem
 from enkbayes.engine.arrays import to_numpy
+from enkbayes.inference.folds import stratified_folds
 from enkbayes.inference.held_out import NARROW, SPREADS, TEMPERATURE, Calibration, Candidate
 from enkbayes.inference.held_out import choose as choose_candidate
 from enkbayes.inference.temperature import temperature_scale
@@ -121,10 +122,9 @@ def held_out_logits(
 
 
 def _folds(labels: Vector, count: int, seed: int) -> list[Vector]:
-    """Return the rows of each fold; every class has the same share in all folds, however rare it is."""
-    order = np.random.default_rng((seed, 5)).permutation(len(labels))
-    order = order[np.argsort(labels[order], kind="stable")]
-    return [np.sort(order[fold::count]) for fold in range(count)]
+    """Return the rows of each fold."""
+    fold = stratified_folds(labels, count, np.random.default_rng((seed, 5)))
+    return [np.flatnonzero(fold == number) for number in range(count)]
 
 
 @dataclass(frozen=True, eq=False)

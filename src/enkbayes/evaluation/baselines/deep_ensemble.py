@@ -18,11 +18,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-import scipy.sparse
 
 from enkbayes.core.likelihoods import Bernoulli, Categorical
 from enkbayes.core.problem import Problem
-from enkbayes.engine.arrays import Array, to_numpy
+from enkbayes.engine.arrays import Array, dense_numpy, to_numpy
 
 if TYPE_CHECKING:
     from enkbayes.nets.network_ensemble import NetworkEnsemble
@@ -90,7 +89,7 @@ class DeepEnsemble:
             )
         precision, bias_precision = _precisions(problem)
         features = problem.features
-        X = features.toarray() if scipy.sparse.issparse(features) else to_numpy(features)
+        X = dense_numpy(features)
         from enkbayes.nets.training.deep_ensemble import small_network
 
         return self.fit_network(
