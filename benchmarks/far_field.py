@@ -3,6 +3,7 @@
     python benchmarks/far_field.py moons                 # four seeds; the table of docs/uncertainty.md
     python benchmarks/far_field.py tasks                 # digits and tables, against temperature scaling, three seeds
     python benchmarks/far_field.py development           # other digits and other shifts: ridges, and either term alone
+    python benchmarks/far_field.py tables                # classifiers on the development sets of default_sets.py
 
 The development tasks are those of useful_development.py that need no downloads. There the far-field variance is added
 to the temperature-scaled network itself, so that its form is compared without the noise of a posterior.
@@ -162,6 +163,36 @@ def of_form(split: Split, ridge: float, terms: tuple[int, int], most: float) -> 
     return [cost, *map(float, far), metrics.ood_score(inside, away).auroc]
 
 
+def tables(sizes: tuple[int, ...] = (50, 200), largest: int = 150) -> None:
+    """Print what far-field variance does to `EnsembleClassifier` on tables with few parameters, with minus without."""
+    from default_sets import DEVELOPMENT, load, split
+
+    import enkbayes as eb
+
+    print("| set | rows | NLL | NLL, noise of one sd | NLL, noise of three sd | confidence on noise of five sd |")
+    print("|---" * 6 + "|")
+    means: dict[int, list[list[float]]] = {}
+    for size, name in ((size, name) for size in sizes for name in DEVELOPMENT):
+        if len(load(name)[1]) < 1.5 * size:
+            continue
+        rows = split(name, size, 0)
+        if rows.X.shape[1] * (int(rows.y.max()) + 1) > largest:
+            continue
+        clf = eb.EnsembleClassifier(far_field=True, random_state=0).fit(rows.X, rows.y)
+        X, y, random = rows.X_test[:1000], rows.y_test[:1000], np.random.default_rng(0)
+        inputs = [X, *(X + s * random.standard_normal(X.shape) for s in (1, 3)), 5 * random.standard_normal(X.shape)]
+        found = []
+        for on in (False, True):
+            clf.set_params(far_field=on)
+            probas = [clf.predict_proba(each) for each in inputs]
+            found.append([*(metrics.nll(proba, y) for proba in probas[:3]), float(probas[3].max(axis=1).mean())])
+        gap = (np.asarray(found[1]) - found[0]).tolist()
+        means.setdefault(size, []).append(gap)
+        print(f"| {name} | {size} | " + " | ".join(f"{value:+.3f}" for value in gap) + " |", flush=True)
+    for size, gaps in means.items():
+        print(f"| mean of {len(gaps)} | {size} | " + " | ".join(f"{v:+.3f}" for v in np.mean(gaps, axis=0)) + " |")
+
+
 def logits_of(model: torch.nn.Module, x: torch.Tensor) -> np.ndarray:
     with torch.no_grad():
         z = model(x).double().numpy()
@@ -182,7 +213,7 @@ def fitted_scale(z: np.ndarray, y: np.ndarray) -> float:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=("moons", "tasks", "development"))
+    parser.add_argument("part", choices=("moons", "tasks", "development", "tables"))
     parser.add_argument("--seeds", type=int, default=0)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
@@ -190,5 +221,7 @@ if __name__ == "__main__":
         moons(arguments.seeds or 4)
     elif arguments.part == "tasks":
         tasks(arguments.seeds or 3)
+    elif arguments.part == "tables":
+        tables()
     else:
         development()

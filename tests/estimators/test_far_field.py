@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 from sklearn.datasets import load_breast_cancer, load_iris
+from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import scale
 
 import enkbayes as eb
@@ -37,6 +38,32 @@ def test_confidence_tends_to_one_of_k_and_little_is_lost_near_the_data(name, cla
     losses = [nll(each.predict_proba(X[half:]), y[half:]) for each in (plain, clf)]
     assert losses[1] < losses[0] + 0.02
     assert clf.far_field_.choice.cost <= 0.005
+
+
+def test_held_out_rows_that_calibrate_trained_weights_choose_it_by_default(tmp_path):
+    X, y = data("two classes")
+    X, directions = X[:, :8], np.random.default_rng(1).standard_normal((20, 8))
+    trained = LogisticRegression(C=100.0).fit(X[:200], y[:200])
+    weights = np.append(trained.coef_[0], trained.intercept_)
+    held_out = {"X_val": X[200:400], "y_val": y[200:400]}
+
+    def fit(rows=held_out, **options):
+        clf = eb.EnsembleClassifier("mean-field", particles=40, random_state=0, prior_mean=weights, **options)
+        return clf.fit(X[:200], y[:200], **rows)
+
+    clf, plain = fit(), fit(far_field=False)
+    np.testing.assert_allclose(clf.predict_proba(1e3 * directions), 0.5, atol=0.01)
+    assert plain.predict_proba(1e3 * directions).max() > 0.9
+    assert nll(clf.predict_proba(X[400:]), y[400:]) < nll(plain.predict_proba(X[400:]), y[400:]) + 0.02
+    assert (clf.far_field_.choice.rows, plain.far_field_) == (200, None)
+    clf.save(tmp_path / "model.safetensors")
+    np.testing.assert_array_equal(
+        eb.load(tmp_path / "model.safetensors").predict_proba(5 * X), clf.predict_proba(5 * X)
+    )
+    assert fit({}).far_field_ is None  # the training rows have trained the weights too
+    assert clf.partial_fit(X[400:500], y[400:500]).far_field_.choice.rows == 100
+    with pytest.raises(ValueError, match="far_field is 'on'; expected True, False or \"auto\""):
+        fit(far_field="on")
 
 
 def test_files_and_pickles_keep_noise_score_and_confidences(tmp_path):

@@ -49,6 +49,7 @@ from enkbayes.inference.feature_far_field import (
     WIDEST,
     FeatureFarField,
     FeatureScore,
+    can_choose,
     choose_for_features,
     held_out_confidence,
 )
@@ -136,10 +137,11 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         How logits become class probabilities. "auto" is `Bernoulli` for two classes and `Categorical` for more.
         "ordinal" is for classes that have an order, the order of their sorted labels: an `Ordinal` likelihood with a
         single logit, whose cutpoints maximise the evidence (`partial_fit`: that of the first batch).
-    far_field : bool
+    far_field : "auto" or bool
         Whether `fit` adds noise to the logits that grows with the distance from the training data, so that confidence
         tends to 1/K far away (`enkbayes.inference.far_field`). The rows, each predicted without itself, choose how
-        much; see `far_field_.choice`.
+        much; see `far_field_.choice`. "auto" adds it where held-out rows X_val calibrate trained weights, as the heads
+        of networks do, unless the features are too many or the classes have an order.
     class_weight : dict, "balanced" or None
         How often each row of a class counts, besides its `sample_weight`; "balanced" gives all classes the same weight
         in sum. Probabilities are then those of data with these weights.
@@ -175,7 +177,7 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     calibration_ : Calibration or None
         How the held-out rows chose prior and temperature: the candidates with their scores, and a sentence.
     far_field_ : FeatureFarField or None
-        The extent of the training data; its `choice` tells how the noise of `far_field=True` was chosen.
+        The extent of the training data; its `choice` tells how the noise of far-field variance was chosen.
     coef_, intercept_ : array (1, D) and (1,), or (K, D) and (K,)
         The posterior mean of weights and intercepts.
     trust_ : Trust
@@ -228,7 +230,7 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         sweeps: int = 0,
         prior_groups: Any = None,
         likelihood: str | Likelihood = "auto",
-        far_field: bool = False,
+        far_field: bool | str = "auto",
         class_weight: Any = None,
     ) -> None:
         self.sampler = sampler
@@ -336,7 +338,8 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             problem = problem.with_prior(last.distribution)
             posterior = fit(problem)
         chosen, prior = self.calibration_, self._held_out_prior
-        self._keep_fit(problem, posterior, self.tuning_, fingerprint(X, y, sample_weight, self.fingerprint_ or ""))
+        data = fingerprint(X, y, sample_weight, self.fingerprint_ or "")
+        self._keep_fit(problem, posterior, self.tuning_, data, held_out=prior is not None)
         self.calibration_, self._held_out_prior = chosen, prior
         return self
 
@@ -773,7 +776,7 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         held_out = asked.problem(X_val, y_val, known, weights, problem.likelihood)
         problem, chosen = calibrate(held_out, problem.prior.mean, problem, seed=seed)
         problem = asked.with_fitted_cutpoints(problem)
-        self._keep_fit(problem, fit(problem), None, data)
+        self._keep_fit(problem, fit(problem), None, data, held_out=True)
         self.calibration_, self._held_out_prior = chosen, problem.prior
         return self
 
@@ -795,22 +798,32 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         posterior: Posterior | MixturePosterior,
         tuning: Tuning | PriorAverage | None,
         data: str | None,
+        *,
+        held_out: bool = False,
     ) -> Self:
-        """Polish a fit and keep it; `data` is the fingerprint of the training data."""
+        """Polish a fit and keep it; `data` is the fingerprint of the training data. With `held_out`, its rows are held-out
+        rows, which calibrate trained weights.
+        """
         self.problem_ = problem
         self._keep(self._polished(posterior, self.sweeps), data)
+        if held_out and can_choose(problem) if self._far_field_is_automatic else self.far_field:
+            chosen = choose_for_features(problem, self.posterior_)
+            self.far_field_ = replace(chosen, unusual=FeatureScore.of(problem, self.posterior_))
         self.tuning_, self.calibration_, self._held_out_prior = tuning, None, None
         return self
 
     def _keep(self, posterior: Posterior | MixturePosterior, data: str | None) -> None:
         self.posterior_ = posterior
         self._trust = self._evidence = self._confidences = self.far_field_ = None
-        if self.far_field and hasattr(self, "problem_"):
-            chosen = choose_for_features(self.problem_, posterior)
-            self.far_field_ = replace(chosen, unusual=FeatureScore.of(self.problem_, posterior))
         self.classes_ = np.asarray(posterior.classes)
         self.n_iter_ = posterior.info.steps
         self.fingerprint_ = data
+
+    @property
+    def _far_field_is_automatic(self) -> bool:
+        if isinstance(self.far_field, str) and self.far_field != "auto":
+            raise ValueError(f'far_field is {self.far_field!r}; expected True, False or "auto"')
+        return isinstance(self.far_field, str)
 
     def _polished(self, posterior: Posterior | MixturePosterior, sweeps: int) -> Posterior | MixturePosterior:
         seed = self._specification.draw_seed()

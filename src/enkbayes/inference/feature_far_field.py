@@ -121,6 +121,16 @@ class FeatureFarField:
         return np.asarray(self.extent.variance(self.score(features), self.choice.strength, self.choice.reach))
 
 
+def can_choose(problem: Problem) -> bool:
+    """Return whether the rows of a problem can choose far-field variance.
+
+    >>> import enkbayes as eb
+    >>> can_choose(eb.Problem.create([[0.0], [1.0]], [0, 1]))
+    True
+    """
+    return takes_noise(problem.likelihood) and problem.linear_logits("far-field variance").features <= WIDEST
+
+
 def choose_for_features(problem: Problem, posterior: Posterior | MixturePosterior) -> FeatureFarField:
     """Return the far-field variance that the rows of a fitted problem choose, each predicted without itself.
 
