@@ -801,8 +801,8 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         *,
         held_out: bool = False,
     ) -> Self:
-        """Polish a fit and keep it; `data` is the fingerprint of the training data. With `held_out`, its rows are held-out
-        rows, which calibrate trained weights.
+        """Polish a fit and keep it; `data` is the fingerprint of the training data, and `held_out` says whether its rows
+        calibrate trained weights.
         """
         self.problem_ = problem
         self._keep(self._polished(posterior, self.sweeps), data)
