@@ -801,7 +801,7 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         *,
         held_out: bool = False,
     ) -> Self:
-        """Polish a fit and keep it; `data` is the fingerprint of the training data, and `held_out` says whether its rows
+        """Polish a fit and keep it; `data` is the fingerprint of the training data, and with `held_out` its rows
         calibrate trained weights.
         """
         self.problem_ = problem
