@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from pages import DOCS, run_page
 from torch import nn
 
 from enkbayes.nets import BayesianHead, BayesianNetwork
@@ -33,3 +34,9 @@ def test_an_example_without_rows_is_refused(tmp_path):
     head = BayesianHead.empty(nn.Sequential(nn.Linear(2, 4), nn.ReLU(), *model, nn.Linear(3, 3)))
     with pytest.raises(ValueError, match=r"x is \(1, 2\); expected a tensor"):
         head.to_onnx(tmp_path / "model.onnx", torch.zeros(1, 2))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_how_to_page_runs(tmp_path, monkeypatch):
+    names = run_page(DOCS / "how_to/onnx.md", tmp_path, monkeypatch)
+    assert names["proba"].shape == (600, 2)
