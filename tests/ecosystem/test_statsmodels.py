@@ -47,11 +47,17 @@ def test_categories_are_treatment_contrasts():
     preprocessing = Preprocessing.fit(table)
     posterior = eb.EnsembleClassifier(**FLAT).fit(preprocessing.transform(table), FRAME.ill).posterior_
     contrasts = Contrasts.of(preprocessing.features, intercept=True, categories=preprocessing.categories)
-    rows = {row.name: row for row in summarise(posterior, contrasts).rows}
+    named = {row.name: row for row in summarise(posterior, contrasts).rows}
+    clf = eb.EnsembleClassifier(**FLAT).fit(pd.get_dummies(FRAME[["age", "dose", "town"]]), FRAME.ill)
+    ours = {row.name: row for row in clf.summary(categories=["town"]).rows}
     names = {"town: Oslo - Bern": "C(town)[T.Oslo]", "town: Rome - Bern": "C(town)[T.Rome]"}
     order = list(names.values())
-    assert set(rows) == {"age", "dose", "intercept", *names}
-    assert_close([rows[name] for name in names], theirs.params[order], theirs.bse[order], theirs.conf_int().loc[order])
+    for rows in (named, ours):
+        found = [rows[name] for name in names]
+        assert set(rows) == {"age", "dose", "intercept", *names}
+        assert_close(found, theirs.params[order], theirs.bse[order], theirs.conf_int().loc[order])
+    constant = (ours["intercept"].mean, ours["intercept"].sd)
+    assert constant == pytest.approx((theirs.params["Intercept"], theirs.bse["Intercept"]), rel=0.02)
 
 
 def test_three_classes_are_contrasts_with_their_average():

@@ -1,6 +1,7 @@
 """The table of coefficients against closed forms, Monte Carlo and maximum likelihood."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.optimize import minimize
 from scipy.stats import norm
@@ -154,3 +155,15 @@ def test_showing_a_classifier_computes_nothing(iris, monkeypatch):
     assert "EnsembleClassifier" in clf._repr_html_()
     monkeypatch.undo()
     assert clf.trust_.verdict
+
+
+def test_categories_that_are_no_dummies_are_refused():
+    X = np.column_stack([np.arange(12.0), np.arange(12) % 2, 1 - np.arange(12) % 2])
+    clf = eb.EnsembleClassifier(prior_precision=1.0, random_state=0)
+    clf.fit(pd.DataFrame(X, columns=["age", "town_Bern", "town_Oslo"]), np.arange(12) % 3 == 0)
+    assert clf.summary(categories=["town"]).rows[1].name == "town: Oslo - Bern"
+    with pytest.raises(ValueError, match="0 features have names such as age_"):
+        clf.summary(categories=["age"])
+    clf.fit(pd.DataFrame(2 * X, columns=["age", "town_Bern", "town_Oslo"]), np.arange(12) % 3 == 0)
+    with pytest.raises(ValueError, match="do not add up to one in every row"):
+        clf.summary(categories=["town"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
@@ -59,7 +59,7 @@ from enkbayes.inference.polishing import polish
 from enkbayes.inference.prior_average import PriorAverage, updated
 from enkbayes.inference.priors import chosen_precision, is_auto, precision_of
 from enkbayes.inference.rejection import HeldOutConfidence
-from enkbayes.inference.summary import Contrasts, Summary, summarise, weights
+from enkbayes.inference.summary import Contrasts, Summary, dummies, summarise, weights
 from enkbayes.inference.trust import Trust, assess
 from enkbayes.samplers import FROM_PRIOR, MeanField, Sampler
 from enkbayes.samplers.recorder import Recorder
@@ -453,12 +453,16 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return weights(self.posterior_)[1]
 
     @by_label(summaries)
-    def summary(self, level: float = 0.95, *, original_units: bool = False) -> Summary:
+    def summary(
+        self, level: float = 0.95, *, original_units: bool = False, categories: Sequence[str] | None = None
+    ) -> Summary:
         """Return the table of coefficients: name, mean, standard deviation, credible interval, and the probability of
         the sign. See `enkbayes.inference.summary` for categories and for three or more classes.
 
         The model of a command standardises columns of numbers, and its coefficients are per standard deviation; with
-        `original_units` they are per unit of the column, and the intercept belongs to a row of zeros.
+        `original_units` they are per unit of the column, and the intercept belongs to a row of zeros. It also knows
+        which features are categories. For other models `categories=["town"]` says so: the features town_Bern,
+        town_Oslo ... of `pandas.get_dummies` or `OneHotEncoder` become contrasts with the first of them.
 
         >>> import enkbayes as eb
         >>> from sklearn.datasets import load_breast_cancer
@@ -470,8 +474,11 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self)
         prepared, linear = self._preprocessing, self.posterior_.map
-        intercept, categories = linear is not None and linear.intercept, [] if prepared is None else prepared.categories
-        contrasts = Contrasts.of(self._names(), intercept=intercept, categories=categories)
+        names, known = self._names(), [] if prepared is None else prepared.categories
+        if categories is not None:
+            rows = self.problem_.features if hasattr(self, "problem_") else None
+            known = dummies(names, categories, rows)
+        contrasts = Contrasts.of(names, intercept=linear is not None and linear.intercept, categories=known)
         if original_units and prepared is not None:
             contrasts = contrasts.in_units_of(*prepared.scaling)
         return summarise(self.posterior_, contrasts, level)

@@ -134,7 +134,7 @@ class Contrasts:
                 continue
             column, members = column_of[i]
             if i != members[0]:
-                own, base = (features[k].removeprefix(f"{column}=") or "(missing)" for k in (i, members[0]))
+                own, base = (features[k][len(column) + 1 :] or "(missing)" for k in (i, members[0]))
                 names.append(f"{column}: {own} - {base}")
                 rows.append(identity[i] - identity[members[0]])
         if intercept:
@@ -154,6 +154,28 @@ class Contrasts:
         if matrix.shape[1] > len(scales):
             matrix[:, : len(scales)] -= matrix[:, -1:] * (centres / scales)
         return Contrasts(self.names, matrix)
+
+
+def dummies(names: Sequence[str], columns: Sequence[str], features: Any = None) -> list[tuple[str, tuple[int, ...]]]:
+    """Return columns of categories, each with the numbers of its features among names (D,), which are those of
+    `pandas.get_dummies` and of `OneHotEncoder`: the column, "_" or "=", and the category. Raise a ValueError if there
+    are fewer than two, or if features (N, D) have a row in which they do not add up to one.
+
+    >>> dummies(["age", "town_Bern", "town_Oslo"], ["town"])
+    [('town', (1, 2))]
+    """
+    found = []
+    for column in columns:
+        members = tuple(i for i, name in enumerate(names) if name.startswith((f"{column}_", f"{column}=")))
+        if len(members) < 2:
+            raise ValueError(f"{len(members)} features have names such as {column}_...; expected two or more")
+        if features is not None and not np.allclose(np.asarray(features[:, list(members)].sum(axis=1)), 1.0):
+            raise ValueError(
+                f"the features of the categories {column!r} do not add up to one in every row; expected a feature for "
+                "each category, neither dropped nor scaled"
+            )
+        found.append((column, members))
+    return found
 
 
 def summarise(posterior: Posterior | MixturePosterior, contrasts: Contrasts, level: float = 0.95) -> Summary:
