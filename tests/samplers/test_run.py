@@ -118,3 +118,22 @@ def test_memory_does_not_grow_with_the_data():
         return result
 
     assert peak(40000) < 1.5 * peak(5000)
+
+
+def test_a_state_goes_on_in_the_mode_that_made_it():
+    """A fixed step leaves moments behind, a controlled run leaves its track."""
+    problem = eb.Problem.create([[1.0], [-1.0], [0.5]], [1, 0, 0])
+    *_, state = eb.iterate(problem, eb.Equilibrium(tau=0.5, max_steps=2, tol=0.0), particles=10)
+    with pytest.raises(ValueError, match="expected the same kind of sampler"):
+        next(eb.iterate(problem, eb.Equilibrium(), state=state))
+    assert next(eb.iterate(problem, eb.Equilibrium(tau=0.25), state=state)).steps == 2
+
+
+def test_the_rule_of_the_paper_cannot_hide_that_the_mean_is_far_away():
+    """Steps so short that the covariance hardly changes pass the rule at once."""
+    rng = np.random.default_rng(0)
+    features = rng.standard_normal((50, 2))
+    problem = eb.Problem.create(features, features[:, 0] > 0, eb.Gaussian(np.full(2, -5.0), 1.0))
+    with pytest.warns(ConvergenceWarning, match="the covariance has converged but the mean has not"):
+        found = eb.run(problem, eb.TrotterSampler(ds=1e-6, tol=1e-3), particles=20)
+    assert not found.info.converged

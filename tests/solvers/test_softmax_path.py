@@ -96,3 +96,12 @@ def test_what_does_not_fit_is_recognised():
     assert fits(eb.Problem.create(features, labels))
     assert not fits(eb.Problem.create(features, labels, uneven))
     assert not fits(eb.Problem.create(features, labels > 3))
+
+
+def test_the_basis_of_another_width_needs_no_other_pass_over_the_rows():
+    features, labels = many()
+    narrow, wide = (eb.Problem.create(features, labels, width, intercept=9.0) for width in (0.5, 8.0))
+    scaled, own = Eigenbasis.of(narrow).scaled_to(wide), Eigenbasis.of(wide)
+    np.testing.assert_allclose(scaled.values, own.values, rtol=1e-10)
+    np.testing.assert_allclose(scaled.roots, own.roots)
+    assert scaled.logit_variance == pytest.approx(own.logit_variance)

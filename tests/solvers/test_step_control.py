@@ -1,6 +1,7 @@
 """Step control: acceleration, coarse sums on the way, and the way from the search to the stages."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from enkbayes.core.moments import Moments
 from enkbayes.samplers.equilibrium import frozen_flow
 from enkbayes.solvers.laplace import laplace_ensemble
 from enkbayes.solvers.natural import Natural, arrived
-from enkbayes.solvers.step_control import Stage, StepControl, evaluate, few_pairs
+from enkbayes.solvers.step_control import Point, Stage, StepControl, Track, evaluate, few_pairs
 from oracles.problems import weighted_problem
 
 SAMPLERS = [eb.Equilibrium(tol=1e-6), eb.MeanField(tol=1e-6)]
@@ -93,3 +94,45 @@ def test_pairs_depend_on_neither_order_nor_coordinates():
     assert pairs.sum(axis=0) == pytest.approx(0, abs=1e-12)
     assert np.linalg.norm(pairs, axis=1) == pytest.approx(2.0)
     assert few_pairs(rng.permutation(points) @ turn, 32) == pytest.approx(pairs @ turn, abs=1e-12)
+
+
+@pytest.mark.parametrize("seed", [6, 9, 12, 34])
+def test_the_free_energy_falls_as_long_as_the_end_is_far(seed):
+    """A lower residual alone does not make a step a good one there."""
+    rng = np.random.default_rng(seed)
+    N, D = int(rng.integers(5, 60)), int(rng.integers(2, 8))
+    features = rng.standard_normal((N, D)) * np.exp(rng.standard_normal(D))
+    K = int(rng.integers(2, 4))
+    scores = features[:, :1] @ rng.standard_normal((1, K)) + 0.3 * rng.gumbel(size=(N, K))
+    problem = eb.Problem.create(features, np.argmax(scores, axis=1), float(10 ** rng.uniform(0, 5)))
+    tracks = [state.control for state in eb.iterate(problem, eb.MeanField(), particles=problem.dim + 10)]
+    points = [(track.stage, track.point) for track in tracks if not track.searching]
+    far = [
+        after.free_energy - before.free_energy
+        for (first, before), (second, after) in pairwise(points)
+        if first == second and before.residual > 0.02 < after.residual
+    ]
+    assert far
+    assert max(far) <= 0
+
+
+def test_an_extrapolation_to_a_singular_precision_is_not_taken():
+    """The history predicts a precision of -4; the step is that of the moments themselves."""
+    control = StepControl(frozen_flow, (Stage(1.0, descend=True),), 1e-6, 100)
+    ensemble = eb.AffineEnsemble(np.zeros(1), np.eye(1), np.asarray([[-1.0], [1.0]]))
+    moments = Moments(0.0, np.zeros(1), np.asarray([[1.5]]))
+    step, change = Natural(np.zeros(1), np.asarray([[0.5]])), Natural(np.zeros(1), np.asarray([[0.05]]))
+    good = Natural(np.zeros(1), np.asarray([[-0.5]]))
+    for history, taken in ((((step, change),), False), (((step, good),), True)):
+        proposed, tau = control.propose(Track(Point(ensemble, moments, 0.0, 1.0, history)))
+        assert (proposed is not moments) == taken
+        assert tau == 1.0
+
+
+def test_a_stage_for_the_rescue_is_left_out_where_none_is_needed():
+    rng = np.random.default_rng(0)
+    features = rng.standard_normal((80, 2))
+    problem = eb.Problem.create(features, np.argmax(features @ np.eye(2, 3) + rng.gumbel(size=(80, 3)), axis=1))
+    states = list(eb.iterate(problem, eb.Equilibrium(), particles=100))
+    assert states[-1].converged
+    assert 1 not in {state.control.stage for state in states}
