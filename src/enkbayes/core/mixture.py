@@ -10,7 +10,7 @@ mixture are taken from them, in pairs, in numbers in proportion to the weights.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -245,6 +245,10 @@ class MixturePosterior:
     def tempered(self, scale: float) -> MixturePosterior:
         """Return the mixture with all logits multiplied by a number; see `Posterior.tempered`."""
         return replace(self, components=tuple(component.tempered(scale) for component in self.components))
+
+    def with_components(self, components: Iterable[Posterior]) -> MixturePosterior:
+        """Return the mixture with other components, which have the same weights and priors."""
+        return replace(self, components=tuple(components))
 
     def problems(self, problem: Problem) -> list[Problem]:
         """Return the problem of each component: these rows under its own prior."""

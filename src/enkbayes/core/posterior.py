@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -142,6 +142,30 @@ class Posterior:
     def fitted(self) -> AffineEnsemble:
         """The ensemble whose N(mean, basis basis') was fitted."""
         return self.ensemble if self.before is None else self.before
+
+    @property
+    def components(self) -> tuple[Posterior, ...]:
+        """The posterior itself; a `MixturePosterior` has several."""
+        return (self,)
+
+    @property
+    def weights(self) -> tuple[float, ...]:
+        """The weight of the one component, 1."""
+        return (1.0,)
+
+    @property
+    def held_out(self) -> bool:
+        """Whether held-out rows have chosen scale and spread, as in a `MixturePosterior`; here they have not."""
+        return False
+
+    def problems(self, problem: Any) -> tuple[Any, ...]:
+        """Return the problem of the one component."""
+        return (problem,)
+
+    def with_components(self, components: Iterable[Posterior]) -> Posterior:
+        """Return the posterior with another one as its component, which is that one."""
+        (only,) = components
+        return only
 
     @property
     def has_gaussian(self) -> bool:

@@ -69,7 +69,7 @@ def contributions(
         for one, other in set(zip(np.asarray(favoured).tolist(), np.asarray(rivals).tolist(), strict=True)):
             rows, odds = (favoured == one) & (rivals == other), W[:, :, one] - W[:, :, other]
             mean[rows], sd[rows] = x[rows] * odds.mean(axis=0), np.abs(x[rows]) * odds.std(axis=0)
-    if isinstance(posterior, MixturePosterior) and posterior.held_out:
+    if posterior.held_out:
         sd = np.full_like(sd, np.nan)
     groups = [list(members) for members in columns]  # of a column of categories only one feature is not zero
     return (

@@ -101,7 +101,7 @@ def log_evidence(
     >>> round(log_evidence(problem).value, 6) == round(-9 / 4 - math.log(4 * math.pi) / 2, 6)
     True
     """
-    if isinstance(posterior, MixturePosterior) and posterior.held_out:
+    if posterior is not None and posterior.held_out:
         return Evidence(math.nan, math.nan, "held-out rows have scaled the average, so it has no evidence")
     if isinstance(posterior, MixturePosterior):
         own = zip(posterior.problems(problem), posterior.components, strict=True)

@@ -123,7 +123,7 @@ class _Line:
     @cached_property
     def parts(self) -> tuple[_Line, ...]:
         """The lines of the components of a mixture."""
-        components = self.posterior.components  # type: ignore[union-attr]
+        components = self.posterior.components
         return tuple(_Line(component, self.prior) for component in components)
 
     @cached_property

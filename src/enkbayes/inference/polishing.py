@@ -77,17 +77,15 @@ def polish(problem: Problem, posterior: Kind, sweeps: int = 20, *, seed: int = 0
         raise ValueError(f"sweeps is {sweeps!r}; expected a whole number, 0 for no polish")
     if sweeps == 0:
         return posterior
-    if isinstance(posterior, MixturePosterior) and posterior.held_out:
+    if posterior.held_out:
         warn(
             "polish leaves this average as it is: held-out rows have scaled it, so it is not the posterior of a prior; "
             "pass a number as prior_precision to fit a posterior"
         )
         return posterior
-    if isinstance(posterior, MixturePosterior):
-        pairs = zip(posterior.problems(problem), posterior.components, strict=True)
-        moved = (polish(own, component, sweeps, seed=seed, progress=progress) for own, component in pairs)
-        return replace(posterior, components=tuple(moved))
-    return _polished(problem, posterior, sweeps, seed=seed, progress=progress)
+    pairs = zip(posterior.problems(problem), posterior.components, strict=True)
+    moved = (_polished(own, component, sweeps, seed=seed, progress=progress) for own, component in pairs)
+    return posterior.with_components(moved)
 
 
 def _polished(problem: Problem, posterior: Posterior, sweeps: int, *, seed: int, progress: bool) -> Posterior:

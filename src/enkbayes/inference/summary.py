@@ -213,7 +213,7 @@ def summarise(posterior: Posterior | MixturePosterior, contrasts: Contrasts, lev
         values = to_numpy(posterior.theta) @ functions.T
         mean, sd, bounds = values.mean(axis=0), values.std(axis=0), np.quantile(values, tails, axis=0)
         above = np.mean(values > 0, axis=0)
-    if isinstance(posterior, MixturePosterior) and posterior.held_out:
+    if posterior.held_out:
         sd, bounds, above = (np.full_like(x, math.nan) for x in (sd, bounds, above))
     direction = np.maximum(above, 1 - above)
     return Summary(
@@ -246,11 +246,7 @@ def _of_gaussians(
     """Return mean, standard deviation, quantiles (2, m) and probability of a positive value, of linear functions (m, P)
     of a mixture of Gaussians.
     """
-    parts: tuple[Posterior, ...]
-    parts, shares = (posterior,), (1.0,)  # type: ignore[assignment]
-    if isinstance(posterior, MixturePosterior):
-        parts, shares = posterior.components, posterior.weights  # type: ignore[assignment]
-    share = np.asarray(shares)[:, None]
+    parts, share = posterior.components, np.asarray(posterior.weights)[:, None]
     means = np.stack([functions @ to_numpy(part.fitted.mean) for part in parts])
     sds = np.stack([_spread(part.fitted, functions) for part in parts])
     mean = np.sum(share * means, axis=0)

@@ -185,15 +185,15 @@ def assess(
     """
     draws = affordable(problem) if draws is None else draws
     rank = data_rank(problem)
-    if isinstance(posterior, MixturePosterior) and posterior.held_out:
+    if not isinstance(posterior, MixturePosterior):
+        figures = _figures(problem, posterior, draws, seed, rank)
+    elif posterior.held_out:
         figures = _held_out_figures(problem, posterior, rank)
-    elif isinstance(posterior, MixturePosterior):
+    else:
         own = zip(posterior.problems(problem), posterior.components, strict=True)
         share = max(draws // len(posterior.components), DRAWS[0])
         parts = [_figures(each, component, share, seed, rank) for each, component in own]
         figures = combined(parts, posterior.weights)
-    else:
-        figures = _figures(problem, posterior, draws, seed, rank)
     if predictions:
         figures = replace(figures, predictions=_predictions(problem, posterior))
     return replace(figures, converged=posterior.info.converged).advised(PYTHON)
@@ -203,8 +203,7 @@ def _predictions(problem: Problem, posterior: Posterior | MixturePosterior) -> P
     """Return the verdict on cross-validated predictions, or None where they cannot be computed."""
     if isinstance(problem.rows, Elsewhere) or not problem.is_linear or problem.likelihood.n_classes is None:
         return None
-    held_out = isinstance(posterior, MixturePosterior) and posterior.held_out
-    found = left_out_of_average(problem) if held_out else left_out(problem, posterior)
+    found = left_out_of_average(problem) if posterior.held_out else left_out(problem, posterior)
     if found is None:
         return None
     proba, method = found

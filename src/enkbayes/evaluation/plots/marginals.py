@@ -36,8 +36,7 @@ def marginal_posterior(
     >>> bool(np.isclose(x[np.argmax(density)], posterior.mean[0], atol=0.05))
     True
     """
-    components = posterior.components if isinstance(posterior, MixturePosterior) else (posterior,)
-    weights = np.asarray(posterior.weights if isinstance(posterior, MixturePosterior) else [1.0])
+    components, weights = posterior.components, np.asarray(posterior.weights)
     means = np.asarray([float(c.mean[parameter]) for c in components])
     sds = np.asarray([float(c.variances[parameter]) ** 0.5 for c in components])
     if any(c.before is not None or not c.gaussian for c in components) or not sds.all():

@@ -103,10 +103,9 @@ def marginals(
 
 def _fitted(posterior: Posterior | MixturePosterior) -> Posterior | MixturePosterior:
     """Return the Gaussian, or the mixture of Gaussians, that was fitted."""
-    if isinstance(posterior, MixturePosterior):
-        components = (replace(c, ensemble=c.fitted, before=None, gaussian=True) for c in posterior.components)
-        return replace(posterior, components=tuple(components))
-    return replace(posterior, ensemble=posterior.fitted, before=None, gaussian=True)
+    return posterior.with_components(
+        replace(c, ensemble=c.fitted, before=None, gaussian=True) for c in posterior.components
+    )
 
 
 def true_posterior(
