@@ -131,3 +131,9 @@ def test_inputs_are_left_alone():
         assert np.array_equal(array, copy)
     problem = eb.Problem.create(features, labels, 1.0)
     assert problem.features is features  # no copy of the data
+
+
+@pytest.mark.parametrize("variance", [1e110, 1e-110])
+def test_variances_whose_cubes_overflow(variance):
+    with pytest.raises(ValueError, match="expected variances between"):
+        eb.Problem.create([[1.0], [2.0]], [0, 1], variance)

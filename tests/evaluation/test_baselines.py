@@ -218,3 +218,10 @@ def test_breast_cancer_laplace_is_worse_than_the_ensemble(record_property):
     }
     record_property("mean distance to NUTS", distance)
     assert distance["equilibrium"] < distance["laplace"] / 3 < distance["map"]
+
+
+def test_a_split_leaves_every_class_a_row_to_fit():
+    targets = np.asarray([0, 0, 0, 1, 1, 2])
+    kept, held = stratified_split(targets, 0.9, seed=0)
+    assert set(targets[kept]) == {0, 1, 2}
+    assert sorted([*kept, *held]) == list(range(6))
