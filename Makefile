@@ -28,7 +28,7 @@ gallery: .venv/.test .venv/.benchmarks .venv-ecosystem/.ready  # draws the three
 
 FUZZ_CASES ?= 20000
 fuzz: .venv/.test  # random hostile cases, about an hour; an interrupted campaign goes on where it was
-	PYTHONPATH=tests OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/fuzz/campaign.py --cases $(FUZZ_CASES)
+	PYTHONPATH=tests:benchmarks OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/fuzz/campaign.py --cases $(FUZZ_CASES)
 
 test-browser: .venv/.test .venv/.browser  # opens the report of `make test` and the site of `make docs` in a browser
 	$(BIN)/python -m pytest --quiet tests/browser

@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from environment import sources
 
 import enkbayes as eb
 from enkbayes.cli.app import app
@@ -391,6 +392,7 @@ def campaign(
     if results is not None and results.exists():
         state |= json.loads(results.read_text(encoding="utf-8"))
     state["enkbayes"] = eb.__version__
+    code = sources()
 
     def store() -> None:
         if results is not None:
@@ -412,6 +414,7 @@ def campaign(
             names = list(ACTIONS) if sign == KILL else [name for name in ACTIONS if name.startswith(("fit", "predict"))]
             while sum(state[key].values()) < wanted:
                 end_one(state, sign, key, names[state["cases"] % len(names)])
+                state["code"] = (ran := state.get("code", {})) | {code: ran.get(code, 0) + 1}
                 store()
         for name, check in disk_checks().items():
             if disks(name):

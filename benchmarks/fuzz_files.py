@@ -33,6 +33,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from environment import sources
 from safetensors import safe_open
 from safetensors.numpy import load_file, save
 
@@ -43,6 +44,7 @@ from enkbayes.storage.container import checksum
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "fuzz_files.json"
+OURS = Path(eb.__file__).parent
 MEMORY = 512  # MB that reading a file of a few kB may allocate
 SECONDS = 20  # that it may take
 BATCH = 250  # cases in one child process
@@ -74,12 +76,21 @@ def seeds(folder: Path) -> dict[str, bytes]:
     fitted.save(folder / "a.model", preprocessing=preprocessing.to_json())
     eb.EnsembleClassifier(particles=20, random_state=0, prior_precision=1.0).fit(ROWS, three).save(folder / "b.model")
     eb.EnsembleClassifier(particles=4, random_state=0, prior_precision=2.0).fit(ROWS, three).save(folder / "c.model")
+    eb.EnsembleClassifier(particles=20, random_state=0, far_field=True).fit(ROWS, y).save(folder / "e.model")
+    labels = np.stack([y, three > 0], axis=1)
+    eb.EnsembleClassifier(particles=20, random_state=0, prior_precision=1.0).fit(ROWS, labels).save(folder / "f.model")
+    eb.EnsembleClassifier(particles=20, random_state=0, prior_precision=1.0, likelihood="ordinal").fit(
+        ROWS, three
+    ).save(folder / "g.model")
+    eb.EnsembleRegressor(particles=20, random_state=0).fit(ROWS, ROWS[:, 0] + 0.1 * three).save(folder / "h.model")
     eb.save(eb.run(problem(), eb.Homotopy(steps=4), particles=12), folder / "d.model")
     for name, sampler in (("a", eb.Homotopy(steps=6)), ("b", eb.Equilibrium(tol=1e-12))):
         writer = CheckpointWriter(folder / f"{name}.run", every=0, keep=True, share=1e9)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # stopped by the callback
             eb.run(problem(), sampler, particles=12, recorder=writer, callback=lambda state: state.steps >= 3)
+
+    heads(folder, three)
 
     np.savez(folder / "a.npz", X=ROWS, y=y)
     np.savez_compressed(folder / "b.npz", X=np.asfortranarray(ROWS.astype(np.float32)), name=np.array(["u", "vv"] * 15))
@@ -93,6 +104,32 @@ def seeds(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
 
 
+def network(classes: int) -> Any:
+    """Return the network that heads are fitted to."""
+    from torch import nn, random
+
+    with random.fork_rng():
+        random.manual_seed(0)
+        return nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, classes))
+
+
+def heads(folder: Path, labels: Any) -> None:
+    """Write files of heads and networks, if PyTorch is there."""
+    try:
+        import torch
+    except ImportError:
+        return
+    from enkbayes.nets import BayesianHead, BayesianNetwork
+
+    x, y = torch.as_tensor(ROWS, dtype=torch.float32), torch.as_tensor(labels)
+    options: dict[str, Any] = {"particles": 12, "progress": False}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of few rows
+        BayesianHead.fit(network(3), [(x, y)], calibration=[(x, y)], **options).save(folder / "a.head")
+        BayesianHead.fit(network(1), [(x, (y > 0).long())], **options).save(folder / "b.head")
+        BayesianNetwork.fit(network(3), [(x, y)], rank=2, **options).save(folder / "a.net")
+
+
 def problem() -> eb.Problem:
     """Return the problem of the posteriors and checkpoints."""
     return eb.Problem.create(ROWS, (ROWS[:, 0] + 0.3 * ROWS[:, 1] > 0).astype(int))
@@ -104,14 +141,46 @@ def use_model(path: Path) -> None:
     features = model.n_features_in_ if hasattr(model, "n_features_in_") else model.map.features if model.map else 0
     if not 0 < features < 10**4:
         return
+    if isinstance(model, eb.EnsembleRegressor):
+        mean, std = model.predict(np.resize(ROWS, (7, features)), return_std=True)
+        if not (np.all(np.isfinite(mean)) and np.all(np.isfinite(std)) and np.all(std >= 0)):
+            raise AssertionError("what it predicts are no numbers")
+        return
     if getattr(model, "likelihood_", None) is None and getattr(model, "likelihood", None) is not None:
         classes = getattr(model.likelihood, "n_classes", 2)
         if classes is None:  # real targets
             return
     x = np.resize(ROWS, (7, features))
     for proba in (model.predict_proba(x), model.sample_proba(x)):
-        if not (np.all(proba >= 0) and np.all(proba <= 1) and np.allclose(proba.sum(axis=-1), 1, atol=1e-6)):
-            raise AssertionError("what it predicts are no probabilities")
+        check_proba(proba, several=hasattr(model, "estimators_"))
+
+
+def check_proba(proba: Any, *, several: bool = False) -> None:
+    """Check the probabilities of classes, or of several labels, each of which may be there or not."""
+    total = 1 if several else proba.sum(axis=-1)
+    if not (np.all(proba >= 0) and np.all(proba <= 1) and np.allclose(total, 1, atol=1e-5)):
+        raise AssertionError("what it predicts are no probabilities")
+
+
+def use_module(path: Path) -> None:
+    """Read a head or a network for each of the models that it may belong to, and predict with it."""
+    import torch
+
+    from enkbayes.nets import BayesianHead, BayesianNetwork
+
+    kind = BayesianHead if path.suffix == ".head" else BayesianNetwork
+    refusal: ValueError | None = None
+    for classes in (3, 1):
+        try:
+            module = kind.load(path, network(classes))
+        except ValueError as error:
+            refusal = error
+            continue
+        with torch.no_grad():
+            check_proba(module(torch.as_tensor(ROWS[:7], dtype=torch.float32)).numpy())
+        return
+    if refusal is not None:
+        raise refusal
 
 
 def use_checkpoint(path: Path) -> None:
@@ -137,6 +206,8 @@ def use_table(path: Path) -> None:
 
 USES: dict[str, Callable[[Path], None]] = {
     ".model": use_model,
+    ".head": use_module,
+    ".net": use_module,
     ".run": use_checkpoint,
     ".npz": use_table,
     ".parquet": use_table,
@@ -146,10 +217,14 @@ USES: dict[str, Callable[[Path], None]] = {
 # mutations
 
 
+SEALED = {".model": "enkbayes", ".run": "enkbayes.checkpoint", ".head": "enkbayes.nets", ".net": "enkbayes.nets"}
+"""Files with a header and a checksum, and the name of the header."""
+
+
 def mutated(name: str, content: bytes, all_seeds: dict[str, bytes], rng: Rng) -> bytes:
     """Return a mutation of a file."""
     suffix = Path(name).suffix
-    if suffix in (".model", ".run") and rng.random() < 0.6:
+    if suffix in SEALED and rng.random() < 0.6:
         return sealed_again(content, suffix, rng)
     if suffix == ".npz" and rng.random() < 0.5:
         return rezipped(content, rng)
@@ -184,7 +259,7 @@ def bytewise(content: bytes, other: bytes, rng: Rng) -> bytes:
 
 def sealed_again(content: bytes, suffix: str, rng: Rng) -> bytes:
     """Edit the header or the tensors of a file of ours, and give it a checksum that is right."""
-    kind = "enkbayes" if suffix == ".model" else "enkbayes.checkpoint"
+    kind = SEALED[suffix]
     with tempfile.NamedTemporaryFile() as file:
         Path(file.name).write_bytes(content)
         with safe_open(file.name, framework="numpy") as opened:
@@ -245,7 +320,7 @@ def edit_tensor(tensors: dict[str, Any], rng: Rng) -> None:
             x = x.astype(rng.choice(["f4", "f8", "i8", "f2"]))
     elif kind == 4:
         with np.errstate(over="ignore"):
-            x = x * 10.0 ** float(rng.integers(-300, 300))
+            x = np.asarray(x * 10.0 ** float(rng.integers(-300, 300)))
     else:
         del tensors[name]
         return
@@ -305,8 +380,9 @@ def run_case(number: int, seed: int, files: dict[str, bytes], folder: Path) -> t
         if foreign:
             return suffix, "failed", f"{foreign[0].category.__name__}: {foreign[0].message} ({foreign[0].filename})"
     except (ValueError, ImportError) as error:
-        if type(error) is not ValueError:
-            return suffix, "failed", f"{type(error).__name__}: {error}"
+        where = traceback.extract_tb(error.__traceback__)[-1].filename
+        if type(error) is not ValueError or not Path(where).is_relative_to(OURS):
+            return suffix, "failed", f"{type(error).__name__}: {error} ({where})"
         return suffix, "refused", ""
     except OSError as error:
         return suffix, "failed", f"{type(error).__name__}: {error}"
@@ -377,6 +453,7 @@ def campaign(cases: int, seed: int, results: Path | None, seconds: float = 1e9) 
         before = json.loads(results.read_text(encoding="utf-8"))
         state = before if before["seed"] == seed else state
     state |= {"bound_mb": MEMORY, "enkbayes": eb.__version__}
+    code = sources()
     with tempfile.TemporaryDirectory() as name:
         files = seeds(Path(name))
     for kind, use in USES.items():  # whatever a first use loads is not part of a case's memory
@@ -397,6 +474,8 @@ def campaign(cases: int, seed: int, results: Path | None, seconds: float = 1e9) 
             if outcome == "failed":
                 state["failed"] += 1
                 state["failures"] = [*state["failures"], {"case": number, "kind": kind, "what": words}][:KEPT]
+        ran = state.get("code", {})
+        state["code"] = ran | {code: ran.get(code, 0) + last - state["cases"]}  # cases by the sources that they ran on
         state |= {"cases": last, "counts": {kind: dict(part) for kind, part in sorted(counts.items())}}
         if results is not None:
             draft = results.with_suffix(".draft")

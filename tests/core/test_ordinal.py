@@ -70,6 +70,15 @@ def test_expected_probabilities_sum_to_one_and_are_never_negative(mean, sd):
     assert p.sum() == pytest.approx(1, abs=1e-12)
 
 
+@pytest.mark.parametrize("sd", [0.1, 0.7, 3.0])
+def test_expected_probabilities_are_never_above_one(sd):
+    z = np.concatenate([np.linspace(-300, 300, 999), [1e8, -1e8, 1e64]])
+    p = eb.Ordinal((-1.3, 2.7)).predictive(z, V=np.full((len(z), 1), sd))
+    assert p.max() <= 1
+    assert p.min() >= 0
+    np.testing.assert_allclose(p.sum(axis=1), 1, atol=1e-12)
+
+
 def test_small_probabilities_are_accurate():
     """Differences of probabilities near one would lose all digits."""
     p = eb.Ordinal(CUTPOINTS).predictive(np.asarray([-36.0, 36.0]), V=np.zeros((2, 1)))

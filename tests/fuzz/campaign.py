@@ -15,6 +15,7 @@ from importlib import import_module
 from pathlib import Path
 
 import numpy as np
+from environment import sources
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from fuzz.oracle import Broken, Refused
@@ -59,8 +60,8 @@ def minimised(name, case, trouble):
     return smaller if signature(outcome(name, smaller)) == wanted else case
 
 
-def run_seed(name, number, done):
-    """Run the cases of a seed and add them to what is done."""
+def run_seed(name, number, done, code):
+    """Run the cases of a seed on these sources and add them to what is done."""
     found = []
 
     @seed(number)
@@ -81,6 +82,8 @@ def run_seed(name, number, done):
         counts[kind] += sum(result.startswith(kind) for _, result in found)
     counts["cases"] += len(found)
     counts["next_seed"] = number + 1
+    ran = done.setdefault("code", {})
+    ran[code] = ran.get(code, 0) + len(found)
     known = {(failure["area"], failure["signature"]): failure for failure in done["failures"]}
     for case, result in found:
         if not result.startswith("broken"):
@@ -140,13 +143,14 @@ def main():
         again(done)
         store(asked.results, done)
         return
+    code = sources()
     while time.monotonic() < until:
         counts = {name: done["areas"][name]["cases"] for name in asked.areas}
         if sum(done["areas"][name]["cases"] for name in SHARES) >= asked.cases:
             break
         name = min(counts, key=lambda each: counts[each] / SHARES[each])
         number = done["areas"][name]["next_seed"]
-        run_seed(name, number, done)
+        run_seed(name, number, done, code)
         store(asked.results, done)
     open_ones = [failure for failure in done["failures"] if not failure["mended"]]
     raise SystemExit(1 if open_ones else 0)

@@ -150,6 +150,8 @@ strategy = cases(CHOICES)
 def in_library(x, name):
     if name is None or not isinstance(x, np.ndarray) or not x.dtype.isnative:
         return x
+    if name == "strict" and x.dtype == np.float16:  # which the standard of array libraries does not have
+        return x
     if name == "strict":
         import array_api_strict
 

@@ -56,7 +56,7 @@ def test_spread_where_the_prior_is_right():
     posterior = WidthAverage().posterior(eb.Problem.create(features, labels))
     assert np.mean(posterior.predict_uncertainty(new[:50]).epistemic) > 0.01
     flat = WidthAverage(spreads=()).posterior(eb.Problem.create(features, labels))
-    assert loss(posterior.predict_proba(new), truth) < loss(flat.predict_proba(new), truth) + 0.005  # new rows vary
+    assert loss(posterior.predict_proba(new), truth) < loss(flat.predict_proba(new), truth)
 
 
 def test_scale_of_features_and_prior_do_not_matter(digits):

@@ -2,6 +2,7 @@
 
 import io
 import zipfile
+from pathlib import Path
 
 import fuzz_files
 import numpy as np
@@ -107,3 +108,58 @@ def test_parquet_files_that_arrow_cannot_read(tmp_path):
         path.write_bytes(whole[:place] + b"\xff" * 12 + whole[place + 12 :])
         with pytest.raises(ValueError, match=r"a\.parquet is not a readable parquet file"):
             read(path)
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory):
+    """The files whose mutations are read, by name."""
+    return fuzz_files.seeds(tmp_path_factory.mktemp("good"))
+
+
+def edited(good, name, folder, edit):
+    """Write a file with other tensors, sealed again, and return its path."""
+    kind = container.Kind(fuzz_files.SEALED[Path(name).suffix], "", "")
+    path = folder / name
+    path.write_bytes(good[name])
+    header, tensors = container.read(path, kind)
+    edit(header, tensors)
+    container.write(path, kind, header, tensors)
+    return path
+
+
+def filled(name, value):
+    def edit(_, tensors):
+        tensors[name] = np.full_like(tensors[name], value)
+
+    return edit
+
+
+@pytest.mark.parametrize("name", ["state.mean", "state.basis", "state.body.0.weight", "state.far_field.reach"])
+@pytest.mark.parametrize("value", [np.nan, np.inf, 1e30])
+def test_a_head_with_numbers_beyond_a_bound(good, tmp_path, name, value):
+    path = edited(good, "a.head", tmp_path, filled(name, value))
+    with pytest.raises(ValueError, match=f"{name.removeprefix('state.body.').removeprefix('state.')} has numbers above"):
+        fuzz_files.use_module(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "tensors", "words"),
+    [
+        ("a.head", {"state.far_field.layers": np.asarray([7.0])}, "belongs to layers"),
+        ("a.head", {"state.view_settings": np.asarray([np.inf, 1.0], np.float32)}, "view_settings has numbers above"),
+        ("a.net", {"state.complement_variance": np.zeros((5, 2, 6), np.float32)}, "do not fit the parameters"),
+        ("e.model", {"far_field.extent.scale": np.asarray([-1e308, 0.5, -3.0, 3.0])}, "numbers above 1e"),
+        ("e.model", {"far_field.extent.scale": np.asarray([0.0, 0.0, -3.0, 3.0])}, "or no width"),
+        ("e.model", {"far_field.extent.factors.0": np.eye(5)}, "is that of .4. features; expected .3."),
+    ],
+)
+def test_arrays_that_do_not_fit_what_they_belong_to(good, tmp_path, name, tensors, words):
+    path = edited(good, name, tmp_path, lambda _, found: found.update(tensors))
+    with pytest.raises(ValueError, match=words):
+        fuzz_files.USES[path.suffix](path)
+
+
+def test_a_regressor_with_an_unknown_parameter(good, tmp_path):
+    path = edited(good, "h.model", tmp_path, lambda header, _: header["estimator"]["parameters"].update(more=1))
+    with pytest.raises(ValueError, match=r"unknown parameters \['more'\]; upgrade"):
+        eb.load(path)

@@ -233,6 +233,9 @@ class EnsembleRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         single = isinstance(posterior, Posterior) and isinstance(posterior.likelihood, Normal)
         if stored is None or posterior.map is None or not single:
             raise ValueError("the file does not hold a regressor with a normal likelihood")
+        unknown = stored["parameters"].keys() - cls().get_params().keys()
+        if unknown:
+            raise ValueError(f"the file has unknown parameters {sorted(unknown)}; upgrade enkbayes to open it")
         model = cls(**stored["parameters"])
         model.n_features_in_ = posterior.map.features
         if stored["feature_names"] is not None:

@@ -101,6 +101,17 @@ class Extent:
         limits = (min(float(scores.min()), -least) - margin, max(float(scores.max()), least) + margin)
         return replace(self, scale=like(np.asarray([centre, width, *limits]), self.factors[0]))
 
+    def check(self, largest: float = 1e100) -> None:
+        """Raise a ValueError unless the shapes fit, the width is positive, and squares of the numbers are finite."""
+        square = all(F.ndim == 2 and F.shape[0] == F.shape[1] for F in self.factors)
+        if tuple(self.scale.shape) != (4,) or not square:
+            raise ValueError("the arrays of the far-field variance do not fit each other")
+        arrays = [to_numpy(x) for x in (*self.factors, self.scale)]
+        if not all(np.max(np.abs(x), initial=0.0) <= largest for x in arrays) or not arrays[-1][1] > 1 / largest:
+            raise ValueError(
+                f"the far-field variance has numbers above {largest:g}, or no width; expected smaller ones"
+            )
+
     def leverage(self, outputs: Sequence[Array]) -> Array:
         """Return the log leverage (n,), averaged over the layers."""
         xp = namespace(*self.factors)

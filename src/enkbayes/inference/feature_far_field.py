@@ -109,6 +109,13 @@ class FeatureFarField:
         extent = extent.calibrated((), leverage=leverage, classes=classes)
         return cls(extent), (leverage - extent.scale[0]) / extent.scale[1]
 
+    def check(self, features: int | None) -> None:
+        """Raise a ValueError unless what was read from a file belongs to so many features."""
+        self.extent.check()
+        sizes = [F.shape[0] - 1 for F in self.extent.factors]
+        if sizes != [features]:
+            raise ValueError(f"the far-field variance is that of {sizes} features; expected [{features}]")
+
     def score(self, features: Any) -> Vector:
         """Return the scores (n,) of features (n, D): about standard normal for rows like the training rows."""
         parts = [self.extent.score([_dense(features[rows, :])]) for rows in row_slices(features.shape[0], 4096)]

@@ -80,6 +80,15 @@ class FarField(nn.Module):  # type: ignore[misc]
         with recorded_outputs(body, self.places) as outputs:
             yield outputs
 
+    def check(self, body: nn.Module) -> None:
+        """Raise a ValueError unless a state that was read fits the layers of the body."""
+        if not self.active:
+            return
+        known = len(layers_of(body))
+        if not all(0 <= place < known for place in self.places):
+            raise ValueError(f"the far-field variance belongs to layers {self.places}; the body has {known}")
+        self.extent.check()
+
     def noise(self, outputs: dict[int, torch.Tensor]) -> torch.Tensor:
         """Return the variance (n,) for recorded outputs."""
         return self.variance(self.leverage(outputs))

@@ -18,7 +18,7 @@ written by the codec of `enkbayes.storage`. The model comes from the caller: not
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,7 @@ from enkbayes.nets.posterior_module import PosteriorModule
 from enkbayes.storage import container
 from enkbayes.storage.codec import Decoder, Encoder
 from enkbayes.storage.container import Header, Tensors
-from enkbayes.storage.stored_types import TYPES
+from enkbayes.storage.stored_types import TYPES, check_ensemble
 
 KIND = container.Kind("enkbayes.nets", "a saved head or network", "save it again")
 STATE = "state."
@@ -115,13 +115,25 @@ def restore(module: PosteriorModule, header: Header, records: dict[str, Any], st
         raise ValueError(f"its classes do not fit {likelihood}")
     if module.map is not None and module.map.outputs != likelihood.outputs:
         raise ValueError(f"{module.map} does not fit {likelihood}")
+    _check_numbers((name, x) for name, x in state.items() if not name.startswith("body."))
     module.load_state_dict(state)
+    _check_numbers(module.body.named_parameters())  # its buffers may be infinite, as masks are
+    check_ensemble(module.posterior.ensemble, None if module.map is None else module.map.dim, module.map)
+    module.far_field.check(module.body)
     for name in RECORDS:
         setattr(module, "known_trust" if name == "trust" else name, records[name])
     module.output, inputs = place_in(header), header.get("inputs")
     if inputs is not None:
         shape, dtype = inputs
         module.input_kind = tuple(int(n) for n in shape), DTYPES[dtype]
+
+
+def _check_numbers(tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
+    """Raise a ValueError unless squares of the numbers are finite."""
+    for name, x in tensors:
+        largest = float(torch.finfo(x.dtype).max) ** 0.5 if x.is_floating_point() else None
+        if largest and x.numel() and not float(x.detach().abs().max()) <= largest:  # not even NaN
+            raise ValueError(f"the tensor {name} has numbers above {largest:.2g}, or NaN; expected smaller ones")
 
 
 def linear_in(header: Header, state: dict[str, torch.Tensor]) -> LinearLogits:

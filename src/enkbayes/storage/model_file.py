@@ -146,6 +146,8 @@ def decode(header: Header, tensors: Tensors, likelihood: type | None = None) -> 
     records = {name: decoder(header.get(name), name, record | None) for name, record in RECORDS.items()}
     if unused := tensors.keys() - decoder.used:
         raise ValueError(f"unexpected tensors {sorted(unused)}")
+    if records["far_field"] is not None:
+        records["far_field"].check(None if posterior.map is None else posterior.map.features)
     return Artefact(posterior, estimator, preprocessing, fingerprint, str(header.get("library")), **records)
 
 

@@ -142,7 +142,8 @@ class Ordinal(Likelihood):
         z = mean_logits[:, None] - c
         below, above = (xp.reshape(averaged_logit(xp.reshape(x, (-1,)), v)[0], z.shape) for x in (-z, z))
         inner = xp.where(z[:, 1:] > 0, below[:, 1:] - below[:, :-1], above[:, :-1] - above[:, 1:])
-        return xp.concat([below[:, :1], xp.maximum(inner, xp.zeros_like(inner)), above[:, -1:]], axis=-1)
+        found = xp.concat([below[:, :1], inner, above[:, -1:]], axis=-1)
+        return xp.clip(found, 0.0, 1.0)  # the rule's weights add up to 1 within round-off only
 
     @property
     def parameters(self) -> np.ndarray[Any, Any]:
