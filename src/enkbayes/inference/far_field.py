@@ -107,7 +107,7 @@ class Extent:
         if tuple(self.scale.shape) != (4,) or not square:
             raise ValueError("the arrays of the far-field variance do not fit each other")
         arrays = [to_numpy(x) for x in (*self.factors, self.scale)]
-        if not all(np.max(np.abs(x), initial=0.0) <= largest for x in arrays) or not arrays[-1][1] > 1 / largest:
+        if not all(float(np.max(np.abs(x), initial=0.0)) <= largest for x in arrays) or not float(arrays[-1][1]) > 0:
             raise ValueError(
                 f"the far-field variance has numbers above {largest:g}, or no width; expected smaller ones"
             )
