@@ -174,7 +174,7 @@ def use_module(path: Path) -> None:
         try:
             module = kind.load(path, network(classes))
         except ValueError as error:
-            refusal = error
+            refusal = refusal or error
             continue
         with torch.no_grad():
             check_proba(module(torch.as_tensor(ROWS[:7], dtype=torch.float32)).numpy())
