@@ -7,7 +7,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import scale
 
 import enkbayes as eb
-from enkbayes.inference.many_classes import WidthAverage, at_width, stacking_weights
+from enkbayes.inference.many_classes import WidthAverage, at_width
+from enkbayes.inference.stacking import stacking_weights
 from enkbayes.solvers.softmax_path import Eigenbasis
 
 

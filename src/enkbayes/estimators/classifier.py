@@ -759,7 +759,7 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_labels(y)
         self._preprocessing = None  # of a file; these features are used as they are
         if sample_weight is not None:
-            observation_weights(sample_weight, len(y))  # raises an error for weights that are not numbers, one a row
+            observation_weights(sample_weight, len(y))  # raises an error for weights that are not one number per row
         trained, data = np.ndim(self.prior_mean) > 0, fingerprint(X, y, sample_weight)
         if (X_val is None) != (y_val is None):
             raise ValueError("held-out rows need features and labels; expected both X_val and y_val, or neither")

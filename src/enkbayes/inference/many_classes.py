@@ -36,6 +36,7 @@ from enkbayes.core.problem import Problem
 from enkbayes.engine.arrays import like, softmax, to_numpy
 from enkbayes.engine.rows import ArrayRows
 from enkbayes.inference.folds import stratified_folds
+from enkbayes.inference.stacking import stacking_weights
 from enkbayes.solvers.softmax_path import Eigenbasis, SoftmaxMode, SoftmaxSearch, diagonal_covariance, fits
 
 Numbers = np.ndarray[Any, Any]
@@ -351,26 +352,6 @@ class HeldOut:
 
     def _part(self, values: Numbers) -> Numbers:
         return values if self.rows is None else values[self.rows]
-
-
-def stacking_weights(logs: Numbers, counts: Numbers, pseudo_rows: float, steps: int = 200) -> Numbers:
-    """Return the weights (W,) of an average of predictions that give held-out targets the log probabilities (W, n),
-    which maximise its log probability plus that of a Dirichlet prior worth `pseudo_rows` rows, by expectation
-    maximisation.
-
-    >>> logs = np.log([[0.9, 0.8, 0.9], [0.5, 0.4, 0.3]])
-    >>> stacking_weights(logs, np.ones(3), 1.0).round(1).tolist()
-    [0.8, 0.2]
-    """
-    W = len(logs)
-    chances, weights = np.exp(logs - logs.max(axis=0)), np.full(W, 1 / W)
-    for _ in range(steps):
-        shares = chances * (counts / (weights @ chances))
-        following = (weights * shares.sum(axis=1) + pseudo_rows / W) / (counts.sum() + pseudo_rows)
-        moved, weights = float(np.max(np.abs(following - weights))), following
-        if moved < 1e-4:
-            break
-    return np.asarray(weights)
 
 
 def averaged(logs: Numbers, weights: Numbers) -> Numbers:

@@ -68,7 +68,7 @@ class TamedHomotopy:
     def init(self, problem: Problem, ensemble: AffineEnsemble, seed: int) -> State:
         """Return the ensemble at s = 0."""
         if self.diagonal and problem.likelihood.outputs is not None:
-            raise ValueError(f"diagonal=True needs one logit a row, got {problem.likelihood}; use diagonal=False")
+            raise ValueError(f"diagonal=True needs one logit per row, got {problem.likelihood}; use diagonal=False")
         return State(ensemble, seed, control=0.0)
 
     def step(self, problem: Problem, state: State) -> State:
