@@ -5,7 +5,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --co
 SOURCES := pyproject.toml constraints.txt
 APT := $(if $(filter-out 0,$(shell id -u)),sudo -n) env DEBIAN_FRONTEND=noninteractive apt-get -qq
 
-.PHONY: demo test docs gallery test-ecosystem test-arviz-1 test-browser fuzz fuzz-files faults test-oldest test-newest bench bench-speed bench-usefulness bench-defaults bench-acquisition dist clean test-dist typed
+.PHONY: demo test docs gallery test-ecosystem test-arviz-1 test-browser fuzz fuzz-files faults test-oldest test-newest bench bench-speed bench-usefulness bench-defaults bench-detectors bench-acquisition dist clean test-dist typed
 
 demo: .venv/.demo
 	$(BIN)/enkbayes demo --out demo
@@ -87,6 +87,12 @@ test-newest:  # tests the newest versions, in an environment of their own, witho
 bench-defaults: .venv/.test .venv/.benchmarks  # downloads 36 data sets; resumes, about an hour on one core
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/defaults.py --sets evaluation
 
+bench-detectors: .venv/.test .venv/.benchmarks .venv-peers/.ready  # scores against those of pytorch-ood; resumes, hours
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/detectors.py --development --only scores
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/detectors.py --development --only peers
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/detector_ideas.py
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/detectors.py
+
 bench-acquisition: .venv/.test .venv/.benchmarks  # which rows to label; resumes, ten minutes on one core
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/acquisition.py
 
@@ -163,5 +169,6 @@ clean:
 	$(PYTHON) -m venv .venv-peers
 	.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
 	  torch laplace-torch==0.3 scikit-learn numpyro array-api-compat safetensors typer pytest
+	.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check --no-deps pytorch-ood==0.4.0
 	.venv-peers/bin/python -m pip uninstall --quiet --yes torchvision  # built for another torch, and not needed
 	@touch $@

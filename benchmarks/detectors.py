@@ -25,6 +25,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import detector_ideas
+import far_field_scores
 import numpy as np
 import torch
 from detector_page import PAGE, RESULT, page
@@ -154,8 +156,11 @@ def _scale(z: Vector, y: Vector) -> float:
     return best_scale(z.astype(float), y)
 
 
+VERSIONS = {"ideas": detector_ideas.VERSION, "far-field-scores": far_field_scores.VERSION}
+
+
 def lines_file(which: str) -> Path:
-    return folder() / f"results-{which}-v{VERSION}.jsonl"
+    return folder() / f"results-{which}-v{VERSIONS.get(which, VERSION)}.jsonl"
 
 
 def lines_of(which: str, names: list[str]) -> list[dict[str, Any]]:
@@ -214,6 +219,7 @@ def main() -> None:
         "evaluation": groups(list(EVALUATION)),
         "heads": lines_of("heads", list(EVALUATION)),
         "forms": lines_of("ideas", list(DEVELOPMENT)),
+        "far_field_scores": lines_of("far-field-scores", list(DEVELOPMENT)),
     }
     RESULT.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     PAGE.write_text(page(result), encoding="utf-8")

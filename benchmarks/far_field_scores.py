@@ -25,7 +25,7 @@ from enkbayes.inference.class_distance import ClassScore
 from enkbayes.inference.far_field import Extent, choose
 from enkbayes.nets.far_field import Moments, recorded_outputs, watched
 
-VERSION = 1
+VERSION = 3
 MOST = 400  # rows of a kind
 Vector = np.ndarray[Any, Any]
 
@@ -78,6 +78,8 @@ def scores(task: Outputs) -> dict[str, dict[str, Vector]]:
         "distance to the nearest class": near,
         "leverage and distance to the nearest class": {p: leverage[p] + width * unit(near)[p] for p in near},
         "leverage and relative distance": {p: leverage[p] + width * relative[p] for p in near},
+        **{f"{k} x leverage": {p: k * leverage[p] for p in near} for k in (1.5, 2, 3, 4)},
+        "leverage, distance and directions": {p: leverage[p] + width * (unit(near)[p] + unit(turned)[p]) for p in near},
         "the larger of leverage and distance": {p: width * np.maximum(unit(leverage)[p], unit(near)[p]) for p in near},
         "the larger of both distances": {p: width * larger[p] for p in near},
     }
