@@ -131,8 +131,8 @@ def test_an_extrapolation_to_a_singular_precision_is_not_taken():
 
 def test_a_stage_for_the_rescue_is_left_out_where_none_is_needed():
     rng = np.random.default_rng(0)
-    features = rng.standard_normal((80, 2))
-    problem = eb.Problem.create(features, np.argmax(features @ np.eye(2, 3) + rng.gumbel(size=(80, 3)), axis=1))
-    states = list(eb.iterate(problem, eb.Equilibrium(), particles=100))
+    features = rng.standard_normal((20, 2))
+    labels = np.argmax(features @ np.eye(2, 3) * 2 + rng.gumbel(size=(20, 3)), axis=1)
+    states = list(eb.iterate(eb.Problem.create(features, labels, 30.0), eb.Equilibrium(), particles=100))
     assert states[-1].converged
-    assert 1 not in {state.control.stage for state in states}
+    assert {state.control.stage for state in states} == {0, 2}
