@@ -297,7 +297,7 @@ def proportional(weights: Sequence[float], size: int) -> np.ndarray[Any, Any]:
 
 
 def _numbers(weights: Any) -> np.ndarray[Any, Any]:
-    """Return weights as an array, and as none what is no numbers."""
+    """Return weights as an array, which is empty if they are not numbers."""
     try:
         return np.asarray(weights, dtype=np.float64)
     except (TypeError, ValueError):

@@ -106,7 +106,7 @@ def survey_labels(
     if not has_classes(likelihood):
         return size, None, first, seen[0], any(positive)
     if classes is not None:
-        sorted_classes(classes)  # raises an error where they are none
+        sorted_classes(classes)  # raises an error if they are not classes
     known = np.asarray(_sorted(found)) if classes is None else to_numpy(classes)  # in the order of the caller
     if len(known) < 2:
         raise ValueError(f"labels contain a single class, {known[0]}; expected two or more, or classes=[...] with all")

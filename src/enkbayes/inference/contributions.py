@@ -29,7 +29,7 @@ def contributions(
 ) -> tuple[Numbers, Numbers]:
     """Return mean and standard deviation (n, C) of the contributions of C columns to the log odds of one class of each
     row against another, over the particles. Standard deviations are NaN where held-out rows have scaled an average,
-    which is no posterior.
+    which is not a posterior.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
 """Do predictions deserve their confidence? A verdict that looks at held-out rows, not at the computation.
 
 A posterior can be computed well and predict no better than a coin, and it can be computed badly and predict well. So
-this verdict is one of its own. It needs predictions of rows that the model was not fitted to, by cross-validation or by
+this is a separate verdict. It needs predictions of rows that the model was not fitted to, by cross-validation or by
 leave-one-out, and compares them with two things: the log loss of the base rates, which know no features, and the
 accuracy that the confidence promises. Differences count where they exceed their own uncertainty.
 """

@@ -5,8 +5,8 @@ one, only differences between categories are determined by the data: the table h
 category, whose coefficient is part of the intercept. Of K classes, only differences are determined too: the table has
 the contrasts with the average class, which add up to zero. Both are computed from the joint posterior.
 
-An average that held-out rows have scaled (`many_classes.py`) is no posterior: its coefficients are point estimates, or
-have a spread that predicts well. They have a mean, and neither a standard deviation nor an interval.
+An average that held-out rows have scaled (`many_classes.py`) is not a posterior: its coefficients are point estimates,
+or have a spread that predicts well. They have a mean, and neither a standard deviation nor an interval.
 """
 
 from __future__ import annotations
@@ -120,8 +120,8 @@ class Contrasts:
     def of(
         cls, features: Sequence[str], *, intercept: bool, categories: Sequence[tuple[str, tuple[int, ...]]] = ()
     ) -> Contrasts:
-        """Return one function for each feature that is no category, the contrasts of each column of categories, given
-        by its name and the numbers of its features, and the intercept.
+        """Return one function for each feature that is not a category, the contrasts of each column of categories,
+        given by its name and the numbers of its features, and the intercept.
         """
         size = len(features) + intercept
         identity = np.eye(size)

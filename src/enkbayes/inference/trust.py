@@ -386,7 +386,7 @@ def _of_the_span(figures: Trust, words: Words) -> Iterator[Finding]:
 
 
 def _of_the_polish(figures: Trust, words: Words) -> Finding | None:
-    """Return the finding on polished particles; None where they are none, or still far from the end."""
+    """Return the finding on polished particles; None if they are not polished, or still far from the end."""
     if not figures.sweeps or not figures.drift < MOVING:
         return None
     polished = f"{figures.sweeps} sweeps of polish have moved the particles to the true posterior"

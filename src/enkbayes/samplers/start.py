@@ -84,7 +84,7 @@ def from_draws(prior: Gaussian, theta: Array) -> AffineEnsemble:
 
 
 def as_sampler(sampler: Any) -> Sampler:
-    """Return a sampler, or raise a ValueError for what is none, the class of a sampler included.
+    """Return a sampler, or raise a ValueError for anything else, the class of a sampler included.
 
     >>> as_sampler(Equilibrium)
     Traceback (most recent call last):

@@ -266,7 +266,7 @@ class LowRankSolver:
         return new.residual < old.residual or new.free_energy < old.free_energy - self.sufficient * predicted
 
     def _closer(self, old: Point, new: Point) -> bool:
-        """Tell whether an accelerated step is taken. The equilibrium of a low-rank Gaussian is no minimum of the
+        """Tell whether an accelerated step is taken. The equilibrium of a low-rank Gaussian is not a minimum of the
         energy, which could lead it away; the residual, on the other hand, may rise for a step or two.
         """
         return new.residual < self.slack * old.residual

@@ -67,7 +67,7 @@ def read(path: str | Path) -> Table:
 
 
 def not_a_file(path: Path) -> str:
-    """Return why a path is no file that can be read, in words that follow its name."""
+    """Return why a path is not a file that can be read, in words that follow its name."""
     if path.is_dir():
         return "is a folder"
     return "is a pipe or a device" if path.exists() else "does not exist"

@@ -86,7 +86,7 @@ def trust_page(
 
 
 def _banners(trust: Trust, predictions: PredictionVerdict | None) -> list[tuple[str, str, Any]]:
-    """Return the question, the tone and the verdict of each banner. A good computation is no good news where
+    """Return the question, the tone and the verdict of each banner. A good computation is not good news where
     predictions are not to be trusted, so its banner has no colour then.
     """
     empty = trust.verdict == GOOD and predictions is not None and predictions.verdict == BAD
