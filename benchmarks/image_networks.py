@@ -296,7 +296,8 @@ def main() -> None:
         for target in targets(result):
             print(target)
     result = json.loads(RESULT.read_text(encoding="utf-8"))
-    PAGE.write_text(page(result, json.loads(FORMS.read_text(encoding="utf-8"))), encoding="utf-8")
+    if FORMS.exists():
+        PAGE.write_text(page(result, json.loads(FORMS.read_text(encoding="utf-8"))), encoding="utf-8")
 
 
 if __name__ == "__main__":
