@@ -5,6 +5,8 @@ import pytest
 
 import enkbayes as eb
 from enkbayes.inference.far_field import Extent, choose, rise, second_moment
+from enkbayes.inference.feature_far_field import logits_without
+from enkbayes.inference.many_classes import WidthAverage
 
 
 def held_out(size, blind, classes=2, seed=0):
@@ -83,3 +85,21 @@ def test_leverage_is_invariant_under_a_map_that_the_ridge_does_not_see():
     first = Extent.of_moments([second_moment(rows)]).leverage([10 * rows])
     second = Extent.of_moments([second_moment(rows @ turn)]).leverage([10 * rows @ turn])
     np.testing.assert_allclose(first, second)
+
+
+def test_rows_of_an_average_of_points_are_predicted_without_themselves():
+    """Its components have no covariance, and leave-one-out from one fit would give the fit itself."""
+    rng = np.random.default_rng(0)
+    X, y = (
+        rng.standard_normal((90, 60)),
+        np.arange(90) % 3,
+    )  # nothing to learn, features to learn it by heart
+    problem = eb.Problem.create(X, y, 1.0)
+    average = WidthAverage().posterior(problem)
+    rows = np.arange(0, 90, 2)
+    mean, root = logits_without(problem, average, rows)
+    assert mean.shape == (45, 3)
+    assert root.shape[:2] == (45, 3)
+    proba = problem.likelihood.predictive(mean, V=root)
+    assert -np.log(proba[np.arange(45), y[rows]]).mean() > 1.05
+    assert np.mean(proba.argmax(axis=1) == y[rows]) < 0.55

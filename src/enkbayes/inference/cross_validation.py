@@ -8,6 +8,7 @@ even that takes too long have enough rows for leave-one-out from the one fit.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -86,9 +87,9 @@ def _by_folds(problem: Problem, folds: int, tol: float) -> Numbers:
     return proba
 
 
-def left_out_of_average(problem: Problem, *, folds: int = 5, most: float = 2e7) -> tuple[Numbers, str] | None:
+def left_out_of_average(problem: Problem, *, folds: int = 5) -> tuple[Numbers, str] | None:
     """Return the class probabilities (N, K) of every row by folds of an average whose scales and spreads held-out rows
-    choose (`WidthAverage`), and how they were found; None where rows x parameters are more than `most`.
+    choose (`WidthAverage`), and how they were found; None where that takes too long.
 
     >>> rng = np.random.default_rng(0)
     >>> problem = Problem.create(rng.standard_normal((60, 2)), np.arange(60) % 3)  # nothing to learn
@@ -96,16 +97,53 @@ def left_out_of_average(problem: Problem, *, folds: int = 5, most: float = 2e7) 
     >>> bool(0.9 < -np.log(proba[np.arange(60), np.arange(60) % 3]).mean() < 1.3), method
     (True, '5-fold cross-validation')
     """
-    if problem.size * problem.dim > most or not WidthAverage().fits(problem):
+    proba, count = np.empty((problem.size, problem.likelihood.n_classes or 1)), 0
+    for rows, fitted in folds_of_average(problem, folds=folds):
+        proba[rows] = to_numpy(fitted.predict_proba(problem.features[rows, :]))
+        count += 1
+    return (proba, f"{count}-fold cross-validation") if count else None
+
+
+def logits_of_average(problem: Problem, *, folds: int = 5) -> tuple[Numbers, Numbers] | None:
+    """Return mean (N, K) and root (N, K, r) of the covariance of the logits of every row by the same folds. Its
+    components have no covariance of their own, so this is how they differ; None where that takes too long.
+    """
+    parts, counts = [], []
+    for rows, fitted in folds_of_average(problem, folds=folds):
+        weights = np.asarray(fitted.weights)
+        each = np.stack([_mean_logits(component, problem.features[rows, :]) for component in fitted.components], -1)
+        mean = each @ weights
+        parts.append((rows, mean, (each - mean[..., None]) * np.sqrt(weights)))
+        counts.append(len(weights))
+    if not parts:
         return None
+    K = parts[0][1].shape[1]
+    mean, root = np.empty((problem.size, K)), np.zeros((problem.size, K, max(counts)))
+    for rows, m, R in parts:
+        mean[rows], root[rows, :, : R.shape[2]] = m, R
+    return mean, root
+
+
+def _mean_logits(posterior: Posterior, features: Numbers) -> Numbers:
+    """Return the mean (n, K) of the logits of a posterior with linear logits."""
+    if posterior.map is None:
+        raise ValueError("the posterior has nonlinear logits; expected linear ones")
+    return np.asarray(to_numpy(posterior.map.predictive_logits(features, posterior.fitted)[0]))
+
+
+def folds_of_average(
+    problem: Problem, *, folds: int = 5, most: float = 2e7
+) -> Iterator[tuple[Numbers, MixturePosterior]]:
+    """Yield the rows of every fold, and the average (`WidthAverage`) of the others; nothing where rows x parameters are
+    more than `most`.
+    """
+    if problem.size * problem.dim > most or not WidthAverage().fits(problem):
+        return
     targets = to_numpy(problem.targets)
     folds = min(folds, int(np.max(np.bincount(targets))))
     if folds < 2:
-        return None
-    proba = np.empty((problem.size, problem.likelihood.n_classes or 1))
+        return
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a class with fewer rows than folds; a fit that has not converged
         for others, rows in StratifiedKFold(folds, shuffle=True, random_state=0).split(targets, targets):
-            fitted = WidthAverage().posterior(problem.subset(others), particles=2)
-            proba[rows] = to_numpy(fitted.predict_proba(problem.features[rows, :]))
-    return proba, f"{folds}-fold cross-validation"
+            yield rows, WidthAverage().posterior(problem.subset(others), particles=2)

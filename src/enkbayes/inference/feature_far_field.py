@@ -21,6 +21,7 @@ from enkbayes.core.posterior import Posterior
 from enkbayes.core.problem import Problem
 from enkbayes.engine.arrays import entropy, row_slices, take_rows, to_numpy
 from enkbayes.inference.class_distance import ClassScore, with_entropy
+from enkbayes.inference.cross_validation import logits_of_average
 from enkbayes.inference.far_field import Extent, FarFieldChoice, choose, informative_rows, second_moment
 from enkbayes.inference.leave_one_out import leave_one_out_logits
 from enkbayes.inference.rejection import HeldOutConfidence
@@ -186,10 +187,13 @@ def held_out_confidence(
 
 def logits_without(problem: Problem, posterior: Posterior | MixturePosterior, rows: Vector) -> tuple[Vector, Vector]:
     """Return mean and root of the covariance of the logits of some rows, each predicted without itself; a mixture is
-    replaced by the Gaussian with its moments.
+    replaced by the Gaussian with its moments. An average of many parameters consists of points, which tell nothing
+    about their fit without a row: folds predict the rows, unless that takes too long.
     """
     if isinstance(posterior, Posterior):
         return leave_one_out_logits(problem, posterior.fitted, rows)
+    if posterior.held_out and (found := logits_of_average(problem)) is not None:
+        return found[0][rows], found[1][rows]
     parts = [
         (weight, *leave_one_out_logits(each.in_double(), component.fitted, rows))
         for weight, component, each in zip(
