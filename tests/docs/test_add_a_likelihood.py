@@ -127,7 +127,7 @@ def test_labels_that_are_no_counts_are_refused(counts):
         lambda: eb.Problem.create(features, counts, likelihood=Poisson()),
         lambda: eb.Problem.stream([(features, np.asarray(counts))], likelihood=Poisson()),
     ):
-        with pytest.raises(ValueError, match="numbers that are no counts"):
+        with pytest.raises(ValueError, match="numbers that are not counts"):
             create()
 
 

@@ -105,7 +105,7 @@ def test_the_page_shows_every_pair_and_every_failure():
     assert "- Laplace, Sonar, 138 rows, split 0: it did not work" in text
     assert "0 of the 2 pairs have a single split" in text
     assert "Sonar with 138 rows alone" in text
-    assert "Without figures" in text
+    assert "No figures, because" in text
     assert "\n\n\n" not in text
 
 

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 STANDARD = "Numbers are per standard deviation of the column in the training data."
 ORIGINAL = "Numbers are per unit of the column; the intercept belongs to a row of zeros."
-INTERVALS = "Intervals hold the coefficient with a probability of {level:.0%}; P(direction) is that of its sign."
+INTERVALS = (
+    "Each interval contains its coefficient with a probability of {level:.0%}. "
+    "P(direction) is the probability that its sign is right."
+)
 MOST = 200  # coefficients that are printed; --json has all
 
 

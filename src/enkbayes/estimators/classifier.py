@@ -177,7 +177,7 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     calibration_ : Calibration or None
         How the held-out rows chose prior and temperature: the candidates with their scores, and a sentence.
     far_field_ : FeatureFarField or None
-        The extent of the training data; its `choice` tells how the noise of far-field variance was chosen.
+        The extent of the training data; its `choice` says how the noise of far-field variance was chosen.
     coef_, intercept_ : array (1, D) and (1,), or (K, D) and (K,)
         The posterior mean of weights and intercepts.
     trust_ : Trust

@@ -155,7 +155,7 @@ class BayesianHead(PosteriorModule):
             The augmentation that the network was trained with: of a batch of inputs and a torch.Generator, or of a
             batch alone. Predictions are then also averaged over random views of each input, and the calibration data,
             read a second time, choose how many, and the temperature. A prediction with v views costs v + 1 times as
-            much; `views_choice` tells what was chosen. Not for `torch.export`.
+            much; `views_choice` says what was chosen. Not for `torch.export`.
         most_views : int
             The largest number of views to try.
         regression : bool
