@@ -158,7 +158,7 @@ def networks() -> list[Row]:
         ),
         (
             "AUROC of out-of-distribution rows",
-            f"`OODScore`, mean of {len(tasks)} tasks (confidence of one network, of five)",
+            f"earlier `OODScore` (leverage), mean of {len(tasks)} tasks (confidence of one network, of five)",
             f"{np.mean(score):.2f} ({np.mean(one):.2f}, {np.mean(five):.2f})",
             "usefulness.md",
         ),
