@@ -268,6 +268,7 @@ def test_bad_training_data(cancer, tmp_path):
 
     good = "a,b,y\n1,u,no\n2,v,yes\n3,u,no\n4,v,yes\n"
     assert "target 'z' is not in the data; their columns are 'a', 'b', 'y'" in fit("a.csv", good, target="z")
+    assert "target 'yy' is not in the data; did you mean 'y'?" in fit("a.csv", good, target="yy")
     assert "is empty" in fit("a.csv", "")
     assert "no rows" in fit("a.csv", "a,b,y\n")
     assert "single class, 'no'" in fit("a.csv", "a,y\n1,no\n2,no\n")
@@ -290,6 +291,7 @@ def test_bad_training_data(cancer, tmp_path):
 def test_bad_usage():
     assert "Missing option '--target'" in refused("fit", "a.csv", "--out", "m.safetensors")
     assert "see enkbayes fit --help" in refused("fit")
+    assert "Did you mean 'fit'? See enkbayes --help" in refused("fitt")
     assert "No such command" in refused("forecast")
 
 

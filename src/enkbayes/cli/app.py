@@ -47,7 +47,8 @@ class OneSentenceGroup(TyperGroup):
             where = context.command_path if context else "enkbayes"
             sentence = error.format_message().rstrip(".?")  # type: ignore[attr-defined]
             if started()[0] == 0:  # all processes get the same arguments; one message is enough
-                say_error(f"{sentence}; see {where} --help")
+                asks = "Did you mean" in sentence
+                say_error(f"{sentence}? See {where} --help" if asks else f"{sentence}; see {where} --help")
             code = 2
         return sys.exit(code or 0) if standalone_mode else code
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 import re
 from collections.abc import Sequence
@@ -73,7 +74,10 @@ class Table:
     def column(self, name: str, what: str = "column") -> np.ndarray[Any, Any]:
         """Return a column by name; if there is none, raise a ValueError that lists the columns."""
         if name not in self.columns:
-            raise ValueError(f"{what} {name!r} is not in the data; their columns are {listed(list(self.columns))}")
+            close = difflib.get_close_matches(name, self.columns, n=2)
+            hint = f"did you mean {' or '.join(map(repr, close))}?" if close else ""
+            hint = hint or f"their columns are {listed(list(self.columns))}"
+            raise ValueError(f"{what} {name!r} is not in the data; {hint}")
         return self.columns[name]
 
 
