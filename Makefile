@@ -157,11 +157,13 @@ clean:
 	  --editable '.[ecosystem]'
 	@touch $@
 
-.venv-arviz/.ready: pyproject.toml
+.venv-arviz/.ready: constraints.txt
 	@echo "Installing ArviZ 1.x into .venv-arviz (only once, takes a minute) ..."
 	$(NEWER) -m venv .venv-arviz
+	grep -v ^arviz constraints.txt > .venv-arviz/constraints.txt
 	.venv-arviz/bin/python -m pip install --quiet --disable-pip-version-check --only-binary :all: \
-	  'arviz>=1' matplotlib numpy scipy scikit-learn threadpoolctl array-api-compat safetensors typer pytest
+	  --constraint .venv-arviz/constraints.txt arviz==1.3.0 arviz-base==1.3.1 arviz-plots==1.3.2 arviz-stats==1.3.3 \
+	  matplotlib numpy scipy scikit-learn threadpoolctl array-api-compat safetensors typer pytest
 	@touch $@
 
 .venv-peers/.ready: constraints.txt  # other libraries, in an environment separate from the package's own
