@@ -49,6 +49,7 @@ bench: .venv/.test .venv-peers/.ready  # all benchmarks except usefulness and de
 	$(BIN)/python benchmarks/scaling.py
 	$(BIN)/python benchmarks/streaming.py
 	$(BIN)/python benchmarks/big_heads.py
+	$(BIN)/python benchmarks/head_speed.py
 	$(BIN)/python benchmarks/speed_page.py
 	$(BIN)/python benchmarks/step_control.py
 	$(BIN)/python benchmarks/sequential.py

@@ -1,5 +1,5 @@
-"""Fill the tables of docs/small_ensembles.md, docs/trust.md and docs/drift.md from the results of informed, big_heads,
-predictive and sequential.
+"""Fill the tables of docs/small_ensembles.md, docs/trust.md, docs/drift.md and docs/how_to/deploy.md from the results
+of informed, big_heads, predictive, sequential and head_speed.
 
 python benchmarks/doc_tables.py
 
@@ -84,6 +84,12 @@ def drift(result: dict[str, Any]) -> Rows:
         yield name, *(f"{x:.3f}".removeprefix("0") for x in row.values())
 
 
+def deployed(result: dict[str, Any]) -> Rows:
+    for name, row in result["milliseconds"].items():
+        network, *ours = (row[call] for call in ("network", "head", "predict_uncertainty"))
+        yield name, f"{network:.3g}", *(f"{x:.3g} ({x / network:.1f} times)" for x in ours)
+
+
 SMALL = {
     "| features of digits, classes | ": small,
     "| data | J = 5 | ": advice,
@@ -95,6 +101,8 @@ SMALL = {
 TRUST = {"| problem | closed form | ": predictive}
 
 DRIFT = {"| stream | forget=1 | ": drift}
+
+DEPLOYED = {"| milliseconds | network | ": deployed}
 
 
 def result(name: str) -> dict[str, Any]:
@@ -115,10 +123,12 @@ def filled(text: str, tables: dict[str, Callable[..., Rows]], *results: dict[str
 def pages() -> dict[Path, str]:
     """Return the pages with their tables filled from the committed results."""
     small_page, trust_page, drift_page = (DOCS / name for name in ("small_ensembles.md", "trust.md", "drift.md"))
+    deploy_page = DOCS / "how_to/deploy.md"
     found = result("informed"), result("big_heads")
     return {
         small_page: filled(small_page.read_text(encoding="utf-8"), SMALL, *found),
         trust_page: filled(trust_page.read_text(encoding="utf-8"), TRUST, result("predictive")),
+        deploy_page: filled(deploy_page.read_text(encoding="utf-8"), DEPLOYED, result("head_speed")),
         drift_page: filled(drift_page.read_text(encoding="utf-8"), DRIFT, result("drift")),
     }
 

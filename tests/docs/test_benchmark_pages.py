@@ -29,7 +29,7 @@ def test_the_page_of_speed_is_made_of_the_results():
     assert (ROOT / "docs/speed.md").read_text(encoding="utf-8") == speed_page.page()
 
 
-@pytest.mark.parametrize("page", ["small_ensembles.md", "trust.md", "drift.md"])
+@pytest.mark.parametrize("page", ["small_ensembles.md", "trust.md", "drift.md", "how_to/deploy.md"])
 def test_tables_of_other_pages_are_made_of_the_results(page):
     path = ROOT / "docs" / page
     assert path.read_text(encoding="utf-8") == doc_tables.pages()[path]
