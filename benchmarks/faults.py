@@ -72,10 +72,10 @@ class Action:
 def prepare(folder: Path) -> None:
     """Write what the actions read."""
     rng = np.random.default_rng(0)
-    X = rng.standard_normal((1500, 8))
-    y = (X[:, 0] + 0.5 * X[:, 1] ** 2 + 0.5 * rng.standard_normal(1500) > 0.3).astype(int)
+    X = rng.standard_normal((300, 8))
+    y = (X[:, 0] + 0.5 * X[:, 1] ** 2 + 0.5 * rng.standard_normal(300) > 0.3).astype(int)
     np.savez(folder / "train.npz", X=X, y=y)
-    np.savez(folder / "new.npz", X=np.tile(X, (6, 1)))
+    np.savez(folder / "new.npz", X=np.tile(X, (10, 1)))
     for seed in (1, 2):
         clf = eb.EnsembleClassifier(random_state=seed, particles=40, prior_precision=1.0).fit(X[:200], y[:200])
         clf.save(folder / f"model{seed}.safetensors")

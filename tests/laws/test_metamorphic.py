@@ -173,3 +173,54 @@ def test_the_number_of_particles_hardly_matters(classes, J):
     assert apart(limit, proba(X, y, sampler=eb.MeanField(tol=1e-9), particles=J)) < 1e-5
     off = apart(limit, proba(X, y, particles=J))
     assert off < (1e-5 if J < 3 * P else 0.3 / np.sqrt(J))
+
+
+@pytest.fixture(scope="module", params=[2, 3])
+def default(request):
+    """Rows, labels, and what the default prior, an average over its width, predicts."""
+    X, y = data(request.param)
+    return X, y, by_default(X, y)
+
+
+def by_default(X, y, weights=None, new=NEW, **settings):
+    return eb.EnsembleClassifier(random_state=0, **settings).fit(X, y, sample_weight=weights).predict_proba(new)
+
+
+def test_the_default_prior_does_not_see_the_order_of_rows(default):
+    X, y, expected = default
+    order = np.random.default_rng(1).permutation(len(y))
+    assert apart(expected, by_default(X[order], y[order])) < ROUND_OFF
+
+
+def test_the_default_prior_counts_rows(default):
+    X, y, _ = default
+    weights = np.random.default_rng(1).integers(0, 4, len(y))
+    weights[:3] = 1
+    rows = np.repeat(np.arange(len(y)), weights)
+    assert apart(by_default(X, y, weights=weights), by_default(X[rows], y[rows])) < ROUND_OFF
+
+
+def test_the_default_prior_does_not_see_a_common_unit(default):
+    X, y, expected = default
+    assert apart(expected, by_default(1000 * X, y, new=1000 * NEW)) < ROUND_OFF
+
+
+def test_the_default_prior_does_not_see_the_names_of_classes(default):
+    X, y, expected = default
+    names = np.asarray(["zebra", "ant", "horse"])[: expected.shape[1]]
+    back = [sorted(names).index(name) for name in names]
+    limit = 2e-3 if len(names) > 2 else ROUND_OFF  # as for a fixed prior
+    assert apart(expected, by_default(X, names[y])[:, back]) < limit
+
+
+def test_the_default_prior_hardly_sees_the_order_of_features(default):
+    """Folds are assigned along a random projection of the features, and the weights of the widths follow the folds."""
+    X, y, expected = default
+    order = np.random.default_rng(1).permutation(X.shape[1])
+    assert apart(expected, by_default(X[:, order], y, new=NEW[:, order])) < 0.05
+
+
+@pytest.mark.parametrize("J", [5, 1000])
+def test_the_default_prior_hardly_sees_the_number_of_particles(default, J):
+    X, y, expected = default
+    assert apart(expected, by_default(X, y, particles=J)) < 2e-3
