@@ -1,7 +1,8 @@
 """Write docs/reliability.md from the results of the campaigns: what was tried, what failed, and what is promised.
 
-    python benchmarks/reliability.py [--memory]
+    python benchmarks/reliability.py [--memory] [--audit]
 
+With --audit, run bandit and pip-audit first, which must be on the path.
 With --memory, fit 500 times first and store what the process holds in benchmarks/results/memory.json. A campaign that
 has not been run on this version of the repository is said to be missing.
 """
@@ -11,11 +12,13 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import jinja2
 import numpy as np
+from environment import sources
 
 HERE = Path(__file__).parent
 PAGE = HERE.parent / "docs" / "reliability.md"
@@ -37,7 +40,7 @@ def page() -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    names = ("fuzz", "fuzz_files", "faults", "sbc", "memory")
+    names = ("fuzz", "fuzz_files", "faults", "sbc", "memory", "audit")
     return template.render({name: result(name) for name in names})
 
 
@@ -58,6 +61,26 @@ def measure() -> dict[str, Any]:
     return {"fits": FITS, "warm": WARM, "mb_after_warm": held[WARM], "mb_after_all": held[FITS]}
 
 
+def audited() -> dict[str, Any]:
+    """Return what bandit finds in the package, and what pip-audit knows of the packages of constraints.txt."""
+
+    def output(*words: str) -> Any:
+        return json.loads(subprocess.run(words, cwd=HERE.parent, capture_output=True, text=True, check=False).stdout)
+
+    found = output("bandit", "-q", "-r", "src", "-f", "json")["results"]
+    packages = output("pip-audit", "-r", "constraints.txt", "--no-deps", "--disable-pip", "-f", "json")["dependencies"]
+    return {
+        "code": sources(),
+        "bandit": [
+            {"severity": thing["issue_severity"].lower(), "test": thing["test_name"], "file": thing["filename"]}
+            for thing in found
+        ],
+        "packages": len(packages),
+        "audited": sum("skip_reason" not in package for package in packages),
+        "vulnerable": [package["name"] for package in packages if package.get("vulns")],
+    }
+
+
 def resident() -> float:
     """Return the resident memory of this process in MB."""
     words = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmRSS"))
@@ -67,9 +90,11 @@ def resident() -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--memory", action="store_true", help="measure the memory of 500 fits first")
-    if parser.parse_args().memory:
-        found = json.dumps(measure(), indent=1) + "\n"
-        (HERE / "results" / "memory.json").write_text(found, encoding="utf-8")
+    parser.add_argument("--audit", action="store_true", help="run bandit and pip-audit first")
+    options = parser.parse_args()
+    for asked, name, study in ((options.memory, "memory", measure), (options.audit, "audit", audited)):
+        if asked:
+            (HERE / "results" / f"{name}.json").write_text(json.dumps(study(), indent=1) + "\n", encoding="utf-8")
     PAGE.write_text(page(), encoding="utf-8")
 
 

@@ -24,6 +24,7 @@ import warnings
 from pathlib import Path
 
 import numpy as np
+from environment import sources
 from scipy.stats import chi2, norm
 
 import enkbayes as eb
@@ -163,6 +164,8 @@ def page(results):
         "one in twenty has p below .05 by chance. All samplers see the same data. Verdicts are those of `assess` with",
         "4,000 draws, which see less than the 40,000 of the default.",
         "",
+        f"The results are of the code whose `git rev-parse HEAD:src/enkbayes` begins with `{results.get('code')}`.",
+        "",
     ]
     for cell, samplers in results["cells"].items():
         N, D, K, variance = CELLS[cell]
@@ -221,7 +224,7 @@ def main():
     args = parser.parse_args()
     results = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {"cells": {}}
     if not args.page:
-        results["replications"] = args.replications
+        results |= {"replications": args.replications, "code": sources()}
         for name in args.cells or CELLS:
             for sampler, method in SAMPLERS.items():
                 found = study(CELLS[name], method, args.replications)

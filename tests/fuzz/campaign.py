@@ -108,7 +108,7 @@ def run_seed(name, number, done, code):
 
 def begun(path):
     """Return the results so far."""
-    if path.exists():
+    if path is not None and path.exists():
         return json.loads(path.read_text())
     fresh = {"cases": 0, "valid": 0, "refused": 0, "broken": 0, "next_seed": 0}
     return {"areas": {name: dict(fresh) for name in SHARES}, "failures": []}
@@ -123,8 +123,8 @@ def store(path, done):
 
 
 def again(done):
-    """Run the smallest case of every failure once more."""
-    for failure in done["failures"]:
+    """Run the smallest case of every failure once more, those of the campaign before included."""
+    for failure in done["failures"] + done.get("earlier", {}).get("failures", []):
         result = outcome(failure["area"], failure["case"])
         failure["mended"] = not result.startswith("broken")
 
@@ -136,9 +136,15 @@ def main():
     parser.add_argument("--minutes", type=float, default=float("inf"), help="stop after so long; go on another time")
     parser.add_argument("--areas", nargs="+", default=list(SHARES), choices=list(SHARES))
     parser.add_argument("--again", action="store_true", help="only run the failures of earlier campaigns")
+    parser.add_argument("--fresh", action="store_true", help="count anew, with new seeds; keep the failures so far")
     parser.add_argument("--results", type=Path, default=RESULTS)
     asked = parser.parse_args()
     done, until = begun(asked.results), time.monotonic() + 60 * asked.minutes
+    if asked.fresh:
+        fresh = begun(None)
+        for name, area_done in done["areas"].items():
+            fresh["areas"][name]["next_seed"] = area_done["next_seed"]
+        done = fresh | {"earlier": {key: done[key] for key in ("areas", "failures", "code") if key in done}}
     if asked.again:
         again(done)
         store(asked.results, done)

@@ -78,6 +78,11 @@ FOUND = {
         {"seed": 0, "sampler": "StochasticSampler ds 1e+300", "library": "strict"},
         None,
     ),
+    "half precision, which the strict array library lacks": (
+        "core",
+        {"seed": 0, "X": "float16", "library": "strict"},
+        "valid",
+    ),
     "chunks of half a row": ("core", {"seed": 0, "chunk": "nan"}, "refused"),
     "rows of different lengths": ("core", {"seed": 0, "X": "ragged"}, "refused"),
     "a stream with a number of classes": ("core", {"seed": 0, "source": "stream", "classes": "number"}, "refused"),

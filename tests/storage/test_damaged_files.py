@@ -159,6 +159,11 @@ def test_arrays_that_do_not_fit_what_they_belong_to(good, tmp_path, name, tensor
         fuzz_files.USES[path.suffix](path)
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_far_field_variance_without_extent(good, tmp_path):
+    fuzz_files.use_model(edited(good, "e.model", tmp_path, filled("far_field.extent.factors.0", 0.0)))
+
+
 def test_a_regressor_with_an_unknown_parameter(good, tmp_path):
     path = edited(good, "h.model", tmp_path, lambda header, _: header["estimator"]["parameters"].update(more=1))
     with pytest.raises(ValueError, match=r"unknown parameters \['more'\]; upgrade"):

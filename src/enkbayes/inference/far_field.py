@@ -165,7 +165,7 @@ def log_leverage(h: Array, factor: Array) -> Array:
     """Return the log leverages (n,) of outputs (n, d)."""
     xp = namespace(factor)
     white = with_constant(like(h, factor)) @ factor
-    return xp.log(xp.vecdot(white, white))
+    return xp.log(xp.vecdot(white, white) + xp.finfo(white.dtype).smallest_normal)  # files may have factors of 0
 
 
 @dataclass(frozen=True)
