@@ -778,7 +778,7 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._forgetting = None
         fit = asked.fit_with(sampler, seed, theta, checkpoint)
         if X_val is None or not trained:
-            return self._keep_fit(*asked.fitted(*asked.chosen(problem), fit), data)
+            return self._keep_fit(*asked.fitted(*asked.chosen(problem), fit, recorded=checkpoint is not None), data)
         weights = row_weights(self.class_weight_, y_val, known, None)
         held_out = asked.problem(X_val, y_val, known, weights, problem.likelihood)
         problem, chosen = calibrate(held_out, problem.prior.mean, problem, seed=seed)

@@ -176,17 +176,26 @@ class Specification:
         return self.with_fitted_cutpoints(problem), tuning  # under the chosen prior
 
     def fitted(
-        self, problem: Problem, tuning: Tuning | PriorAverage | None, fit: Callable[[Problem], Posterior]
+        self,
+        problem: Problem,
+        tuning: Tuning | PriorAverage | None,
+        fit: Callable[[Problem], Posterior],
+        *,
+        recorded: bool = False,
     ) -> tuple[Problem, Posterior | MixturePosterior, Tuning | PriorAverage | None]:
         """Return a problem with the prior in use, its posterior, and how the prior was chosen: an average, if one was
-        asked for, or else the one fit. An average in `tuning`, found before, is used as it is.
+        asked for, or else the one fit. An average in `tuning`, found before, is used as it is. Runs that are not
+        recorded, of a sampler that was not asked for, may be short ones.
         """
         if not is_average(self.prior_precision):
             return problem, fit(problem), tuning
         known = tuning if isinstance(tuning, PriorAverage) else None
         groups, seed = self.width_groups(problem), self.draw_seed()
-        mixture, average = average_posterior(problem, groups, fit, tuning=known, particles=self.particles, seed=seed)
-        if mixture.held_out:
+        short = self.sampler == "auto" and not recorded
+        mixture, average = average_posterior(
+            problem, groups, fit, tuning=known, particles=self.particles, seed=seed, short=short
+        )
+        if mixture.held_out and not average.spreads:
             self.warn_of_unused_sampler()
         problem = with_variances(problem, groups, average.heaviest)
         return problem, mixture, self.with_intercept(average, problem)

@@ -19,8 +19,9 @@ from enkbayes.core.moments import Diverged
 from enkbayes.core.posterior import Posterior
 from enkbayes.core.problem import Problem
 from enkbayes.engine.arrays import to_numpy
+from enkbayes.inference.empirical_bayes import parameter_groups
 from enkbayes.inference.leave_one_out import leave_one_out_proba
-from enkbayes.inference.many_classes import WidthAverage
+from enkbayes.inference.prior_average import average_posterior
 from enkbayes.samplers import MeanField
 from enkbayes.samplers.run import run
 
@@ -89,7 +90,7 @@ def _by_folds(problem: Problem, folds: int, tol: float) -> Numbers:
 
 def left_out_of_average(problem: Problem, *, folds: int = 5) -> tuple[Numbers, str] | None:
     """Return the class probabilities (N, K) of every row by folds of an average whose scales and spreads held-out rows
-    choose (`WidthAverage`), and how they were found; None where that takes too long.
+    choose (`average_posterior`), and how they were found; None where that takes too long.
 
     >>> rng = np.random.default_rng(0)
     >>> problem = Problem.create(rng.standard_normal((60, 2)), np.arange(60) % 3)  # nothing to learn
@@ -105,45 +106,64 @@ def left_out_of_average(problem: Problem, *, folds: int = 5) -> tuple[Numbers, s
 
 
 def logits_of_average(problem: Problem, *, folds: int = 5) -> tuple[Numbers, Numbers] | None:
-    """Return mean (N, K) and root (N, K, r) of the covariance of the logits of every row by the same folds. Its
-    components have no covariance of their own, so this is how they differ; None where that takes too long.
+    """Return mean (N, K) and root (N, K, r) of the covariance of the logits of every row by the same folds; (N,) and
+    (N, r) of a single logit. It is how the components differ, and the covariance of those that have a full one. None
+    where that takes too long.
     """
-    parts, counts = [], []
+    found: dict[int, tuple[Numbers, Numbers]] = {}
     for rows, fitted in folds_of_average(problem, folds=folds):
-        weights = np.asarray(fitted.weights)
-        each = np.stack([_mean_logits(component, problem.features[rows, :]) for component in fitted.components], -1)
-        mean = each @ weights
-        parts.append((rows, mean, (each - mean[..., None]) * np.sqrt(weights)))
-        counts.append(len(weights))
-    if not parts:
+        shares = np.sqrt(fitted.weights)
+        pairs = [_logits(component, problem.features[rows, :]) for component in fitted.components]
+        each = np.stack([mean for mean, _ in pairs], axis=-1)
+        mean = each @ shares**2
+        spread = [share * V for share, (_, V) in zip(shares, pairs, strict=True) if V is not None]
+        root = np.concatenate([(each - mean[..., None]) * shares, *spread], axis=-1)
+        found |= {int(row): (m, R) for row, m, R in zip(rows, mean, root, strict=True)}
+    if not found:
         return None
-    K = parts[0][1].shape[1]
-    mean, root = np.empty((problem.size, K)), np.zeros((problem.size, K, max(counts)))
-    for rows, m, R in parts:
-        mean[rows], root[rows, :, : R.shape[2]] = m, R
-    return mean, root
+    widest = max(R.shape[-1] for _, R in found.values())
+    roots = [
+        np.pad(R, [(0, 0)] * (R.ndim - 1) + [(0, widest - R.shape[-1])])
+        for R in (found[n][1] for n in range(problem.size))
+    ]
+    return np.stack([found[n][0] for n in range(problem.size)]), np.stack(roots)
 
 
-def _mean_logits(posterior: Posterior, features: Numbers) -> Numbers:
-    """Return the mean (n, K) of the logits of a posterior with linear logits."""
+def _logits(posterior: Posterior, features: Numbers) -> tuple[Numbers, Numbers | None]:
+    """Return the mean (n, K) and a root (n, K, r) of the covariance, if that is full, of the logits of a posterior with
+    linear logits; (n,) and (n, 1) of a single logit.
+    """
     if posterior.map is None:
         raise ValueError("the posterior has nonlinear logits; expected linear ones")
-    return np.asarray(to_numpy(posterior.map.predictive_logits(features, posterior.fitted)[0]))
+    mean, V = (np.asarray(to_numpy(x)) for x in posterior.map.predictive_logits(features, posterior.fitted))
+    if posterior.fitted.complement is not None or not posterior.fitted.rank:
+        return mean, None
+    return mean, V if mean.ndim == 2 else np.sqrt(np.sum(V**2, axis=1, keepdims=True))
 
 
 def folds_of_average(
     problem: Problem, *, folds: int = 5, most: float = 2e7
 ) -> Iterator[tuple[Numbers, MixturePosterior]]:
-    """Yield the rows of every fold, and the average (`WidthAverage`) of the others; nothing where rows x parameters are
-    more than `most`.
-    """
-    if problem.size * problem.dim > most or not WidthAverage().fits(problem):
+    """Yield the rows of every fold and the average of the others, unless rows x parameters are more than `most`."""
+    if problem.size * problem.dim > most:
         return
-    targets = to_numpy(problem.targets)
+    groups, targets = _groups_by_variance(problem), to_numpy(problem.targets).astype(int)
     folds = min(folds, int(np.max(np.bincount(targets))))
     if folds < 2:
         return
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a class with fewer rows than folds; a fit that has not converged
         for others, rows in StratifiedKFold(folds, shuffle=True, random_state=0).split(targets, targets):
-            yield rows, WidthAverage().posterior(problem.subset(others), particles=2)
+            part = problem.subset(others)
+            yield rows, average_posterior(part, groups, _mean_field, particles=2, short=True)[0]
+
+
+def _mean_field(problem: Problem) -> Posterior:
+    return run(problem, MeanField(tol=1e-3), particles=problem.dim + 2)
+
+
+def _groups_by_variance(problem: Problem) -> Numbers:
+    """Return the groups (P,) of weights with the same prior variance; an intercept keeps its prior."""
+    linear = problem.linear_logits("cross-validation of an average")
+    by_feature = to_numpy(problem.prior.cov).reshape(-1, linear.outputs or 1)[: linear.features, 0]
+    return parameter_groups(linear, by_feature)

@@ -61,12 +61,12 @@ class WidthAverage:
     search : of the most probable weights
     """
 
-    widths: tuple[float, ...] = (3.0, 9.6, 31.0, 98.0, 313.0, 1000.0)
+    widths: tuple[float, ...] = (0.3, 1.0, 3.0, 9.6, 31.0, 98.0, 313.0, 1000.0)
     spreads: tuple[float, ...] = (0.1, 0.3, 1.0)
     folds: int = 5
     one_fold: int = 5000
     pseudo_rows: float = 3.0
-    scale_sd: float = 1.0
+    scale_sd: float = 0.3
     factor_sd: float = 0.1
     least: float = 0.02
     spread_rows: int = 500
