@@ -8,6 +8,8 @@ Every fit adds a line of JSON to a file ($ENKBAYES_DATA or ~/.cache/enkbayes, fo
 training rows, split, method, log loss, ECE, accuracy and processor seconds. A restart skips what is in the file. The
 first split of every set and size comes first, then the second, and so on, so figures of an interrupted run cover all
 sets. Sizes with expensive fits have fewer splits than ten, and expensive methods fewer still; the page says how many.
+Figures in results/defaults.json count as measured too, so that another machine continues; `--again "our default"`
+forgets those of a method that has changed.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from typing import Any
 
 from default_methods import METHODS, fewest_repeats
 from default_page import RESULT, write_page
-from default_sets import DEVELOPMENT, EVALUATION, load, sizes, split
+from default_sets import DEVELOPMENT, EVALUATION, LARGEST, load, sizes, split
 from environment import environment
 from threadpoolctl import threadpool_limits
 
@@ -102,14 +104,26 @@ def read(path: Path) -> dict[Key, dict[str, Any]]:
     return found
 
 
-def run(names: tuple[str, ...], methods: list[str], path: Path, until: float) -> None:
-    """Measure what is not in the file, up to a time."""
+def uncollected(sets: dict[str, Any], forgotten: list[str]) -> list[dict[str, Any]]:
+    """Return the lines from which `collected` made its figures, without those of some methods."""
+    return [
+        _line((name, int(n), repeat, method)) | {f: found[f][i] for f in ("nll", "ece", "accuracy", "seconds")}
+        for name, by_size in sets.items()
+        for n, by_method in by_size.items()
+        for method, found in by_method.items()
+        for i, repeat in enumerate(found["splits"])
+        if method not in forgotten
+    ]
+
+
+def run(names: tuple[str, ...], methods: list[str], path: Path, until: float, rows: int = LARGEST) -> None:
+    """Measure what is not in the file, up to a time and a number of training rows."""
     path.parent.mkdir(parents=True, exist_ok=True)
     done = read(path)
     with path.open("a", encoding="utf-8") as file:
         file.write("\n")  # an interrupted run may have left half a line
         for key in jobs(names, methods):
-            if key in done:
+            if key in done or key[1] > rows:
                 continue
             if time.time() > until:
                 print("the time is up; the same command continues", flush=True)
@@ -142,15 +156,22 @@ def main() -> None:
     parser.add_argument("--methods", help="names, separated by ';'", default=";".join(METHODS))
     parser.add_argument("--out", type=Path, help="the file of lines")
     parser.add_argument("--minutes", type=float, default=float("inf"))
+    parser.add_argument("--again", help="methods, separated by ';', whose stored results are out of date", default="")
+    parser.add_argument("--rows", type=int, help="training rows at most", default=LARGEST)
     parser.add_argument("--page", action="store_true", help="write the page from the stored results only")
     options = parser.parse_args()
     if not options.page:
         half = DEVELOPMENT if options.sets == "development" else EVALUATION
         path = options.out or cache_folder() / "defaults" / f"{options.sets}.jsonl"
         names = available(tuple(name for name in half if name in (options.names.split(",") if options.names else half)))
+        if options.sets == "evaluation" and not path.exists():
+            stored = json.loads(RESULT.read_text(encoding="utf-8"))["sets"] if RESULT.exists() else {}
+            path.parent.mkdir(parents=True, exist_ok=True)
+            lines = [json.dumps(row) + "\n" for row in uncollected(stored, options.again.split(";"))]
+            path.write_text("".join(lines), encoding="utf-8")
         with threadpool_limits(1), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            run(names, options.methods.split(";"), path, time.time() + 60 * options.minutes)
+            run(names, options.methods.split(";"), path, time.time() + 60 * options.minutes, options.rows)
         if options.sets == "development" or options.out:
             return
         ours = {"default prior_precision": str(eb.EnsembleClassifier().prior_precision)}
