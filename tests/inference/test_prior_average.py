@@ -190,3 +190,60 @@ def test_predictions_of_what_held_out_rows_have_scaled_are_judged(noise, verdict
     judged = eb.assess(base, WidthAverage().posterior(base), predictions=True).predictions
     assert (judged.verdict, judged.rows) == (verdict, 150)
     assert "5-fold cross-validation" in judged.reason
+
+
+def apart(size, rng, dim=60, distance=3.0):
+    """Return rows of two Gaussian classes that are far apart, in a direction that shares in all features."""
+    labels = rng.integers(0, 2, size)
+    return rng.standard_normal((size, dim)) + (2 * labels - 1)[:, None] * distance / np.sqrt(dim), labels
+
+
+def test_classes_that_are_almost_separable_get_a_sharper_average_which_predicts_better():
+    rng = np.random.default_rng(0)
+    base, (features, labels) = problem(*apart(80, rng)), apart(2000, rng)
+    mixture, average = average_over_widths(base, groups(60), fit)
+    kept, _ = average_over_widths(base, groups(60), fit, grid=WidthGrid(decisive=np.inf, relative=np.inf))
+    assert mixture.held_out
+    assert min(average.spreads) == 0.1 < max(average.spreads)
+    assert "times the posterior's" in average.message
+    assert not kept.held_out
+    loss, before = (-np.log(m.predict_proba(features)[np.arange(2000), labels]).mean() for m in (mixture, kept))
+    assert loss < 0.7 * before
+    sharp, whole = (next(i for i, s in enumerate(average.spreads) if s == share) for share in (0.1, 1.0))
+    same = {average.widths[i]: c for i, c in enumerate(mixture.components) if average.spreads[i] == 1.0}
+    if average.widths[sharp] in same:
+        np.testing.assert_allclose(mixture.components[sharp].cov, 0.1 * same[average.widths[sharp]].cov)
+    assert mixture.components[whole].mean.shape == (61,)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_where_the_prior_is_right_the_average_is_one_of_posteriors(seed):
+    mixture, average = average_over_widths(problem(*data(120, 10, 3.0, seed)), groups(10), fit)
+    assert not mixture.held_out
+    assert average.spreads == ()
+
+
+def test_a_sharper_average_goes_through_files_learns_and_is_judged(tmp_path):
+    rng = np.random.default_rng(0)
+    clf = eb.EnsembleClassifier(random_state=0).fit(*apart(80, rng))
+    assert clf.posterior_.held_out
+    assert "held-out rows chose" in clf.trust_.reason
+    assert "5-fold" in clf.trust_.predictions.reason or clf.trust_.predictions.verdict
+    clf.save(tmp_path / "m.safetensors")
+    features, labels = apart(300, rng)
+    again = eb.load(tmp_path / "m.safetensors")
+    np.testing.assert_array_equal(again.predict_proba(features), clf.predict_proba(features))
+    assert again.tuning_ == clf.tuning_
+    before = clf.score(features, labels)
+    assert clf.partial_fit(*apart(600, rng)).score(features, labels) >= before
+
+
+def test_short_fits_are_those_of_all_parameters():
+    features, labels = data(30, 50, spread=3.0)
+    base = problem(features, labels)
+    average = weigh_widths(base, groups(50))
+    short, _ = average_posterior(base, groups(50), fit, tuning=average, particles=60, short=True)
+    whole, _ = average_posterior(base, groups(50), partial(eb.run, sampler=eb.MeanField()), tuning=average)
+    assert short.theta.shape == (60, 51)
+    np.testing.assert_allclose(short.predict_proba(features), whole.predict_proba(features), atol=1e-5)
+    np.testing.assert_allclose(short.cov, whole.cov, rtol=1e-4, atol=1e-4 * np.max(whole.cov))

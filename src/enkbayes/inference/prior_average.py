@@ -110,7 +110,7 @@ class WidthGrid:
     few_folds, long : the same where a fit costs more than `long` multiplications
     pseudo_rows, share : c and the share of the hyperprior above
     spread, sharper : share of the covariance of the sharper Gaussians, and their share of the Dirichlet prior
-    decisive : nats by which the rows must be more probable with them
+    decisive, relative : nats by which the rows must be more probable with them, or the share of the log loss
     negligible : weight below which a component is left out
     tol, tol_folds : residual of the fits to all rows and of those that only predict a fold
     steps, steps_folds : largest numbers of steps of these fits, which start near their ends
@@ -133,6 +133,7 @@ class WidthGrid:
     spread: float = 0.1
     sharper: float = 0.3
     decisive: float = 2.0
+    relative: float = 0.2
     negligible: float = 0.01
     tol: float = 1e-2
     tol_folds: float = 5e-2
@@ -473,8 +474,10 @@ class _Search:
         both = np.stack([(1 - grid.sharper) * around, grid.sharper * hyperprior], axis=1)
         table = proba.reshape(len(proba), -1)
         weights = stacking_weights(table, both.reshape(-1), grid.pseudo_rows, counts)
-        gain = counts @ np.log(np.maximum(table @ weights, LEAST) / np.maximum(proba[:, :, 0] @ plain, LEAST))
-        return weights.reshape(both.shape) if gain > grid.decisive else np.stack([plain, 0 * plain], axis=1)
+        loss = -float(counts @ np.log(np.maximum(proba[:, :, 0] @ plain, LEAST)))
+        gain = loss + float(counts @ np.log(np.maximum(table @ weights, LEAST)))
+        decisive = gain > min(grid.decisive, grid.relative * loss)
+        return weights.reshape(both.shape) if decisive else np.stack([plain, 0 * plain], axis=1)
 
     def _variances(self, width: float) -> Numbers:
         return self.shape * (width / self.unit)
