@@ -128,6 +128,23 @@ def test_laplace_fits_of_many_parameters_choose_as_those_of_few_do(classes):
         np.testing.assert_allclose(other[0].prior.mean, exact[0].prior.mean, atol=0.05)
 
 
+def test_too_many_parameters_for_a_full_covariance_are_judged_by_folds():
+    """Leave-one-out from one fit promises more than it keeps there, most of all for wide priors."""
+    rng = np.random.default_rng(20)
+    truth = rng.standard_normal((90, 24)) / 3
+    theta = (truth + 0.1 * rng.standard_normal(truth.shape)).ravel()
+    features, labels = rows(truth, 250, seed=21, classes=24)
+    problem, calibration = calibrate(eb.Problem.create(features, labels), theta, spreads=(0.1, 1.0, 30.0))
+    assert problem.dim > 2000
+    assert max(score.candidate.spread for score in calibration.scores) <= 10  # capped
+    new, targets = rows(truth, 3000, seed=22, classes=24)
+    scaled = nll(point(problem, temperature_scale(problem, theta) * theta, new), targets)
+    for score in calibration.scores[1:]:
+        wider = problem.with_prior(around(problem.prior.mean, problem, score.candidate.spread))
+        delivered = scaled - nll(eb.run(wider, eb.MeanField(tol=1e-2), particles=20).predict_proba(new), targets)
+        assert abs(score.gain - delivered) < 3 * score.error + 0.01
+
+
 def test_few_rows_are_not_compared():
     held_out = eb.Problem.create(*rows(TRUTH, 15, seed=11))
     calibration = calibrate(held_out, TRUTH)[1]

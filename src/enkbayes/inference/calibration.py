@@ -11,7 +11,8 @@ Bayes:
 `held_out.py` chooses the width v, given as the spread v mean|phi|^2 of the logits of held-out rows under N(theta, v I).
 Each held-out row is predicted by the answer to the others, which takes one fit for each candidate (`leave_one_out.py`).
 T alone is fitted once, to all held-out rows: its optimism, of order 1 / rows, is common to temperature scaling and the
-other candidates and cancels in their difference.
+other candidates and cancels in their difference. With more parameters than have a full covariance, leave-one-out from
+one fit is too optimistic; then the held-out rows are predicted by folds, and wide spreads are not tried.
 """
 
 from __future__ import annotations
@@ -49,6 +50,8 @@ class CoarseFits:
     curvature_rows : rows that determine the covariance of Laplace's approximation; they then stand for all
     tol : residual at which a fit ends, in posterior standard deviations
     particles : of `MeanField`; predictions do not depend on them
+    folds : parts of the held-out rows where there are too many parameters for a full covariance
+    widest : spread that is then the widest to be tried
     """
 
     train_rows: int = 20_000
@@ -56,6 +59,8 @@ class CoarseFits:
     curvature_rows: int = 5000
     tol: float = 1e-2
     particles: int = 20
+    folds: int = 5
+    widest: float = 10.0
 
     def fit(self, problem: Problem, start: Array | None = None) -> LowRankGaussian:
         """Return the Gaussian of a problem; up to 2000 parameters its covariance is full."""
@@ -65,6 +70,22 @@ class CoarseFits:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the held-out loss also judges a fit that does not converge
             return run(problem, MeanField(tol=self.tol), theta=theta).fitted.gaussian
+
+    def fold_losses(self, problem: Problem) -> Vector:
+        """Return the log loss (N,) of every row, predicted by the fit to the rows outside its fold."""
+        targets = to_numpy(problem.targets).astype(int)
+        order = np.random.default_rng(0).permutation(problem.size)
+        order = order[np.argsort(targets[order], kind="stable")]
+        found = np.empty(problem.size)
+        for fold in range(self.folds):
+            inside = np.sort(order[np.arange(problem.size) % self.folds == fold])
+            outside = np.setdiff1d(np.arange(problem.size), inside)
+            mean, V = problem.linear_logits("calibration").predictive_logits(
+                problem.features[inside, :], self.fit(problem.subset(outside))
+            )
+            proba = to_numpy(problem.likelihood.predictive(mean, V=V))
+            found[inside] = -np.log(np.maximum(proba[np.arange(len(inside)), targets[inside]], 1e-300))
+        return found
 
     def by_laplace(self, problem: Problem) -> bool:
         """Return whether the fit is a Laplace approximation."""
@@ -141,9 +162,12 @@ def calibrate(
             q = Gaussian(fitted.mean, symmetric(fitted.cov))
         found[candidate] = q
         problem = answer(candidate, scale(candidate))
+        if too_many:
+            return fits.fold_losses(problem)
         return leave_one_out_losses(problem, fits.fit(problem), point=fits.by_laplace(problem))
 
-    candidates = [Candidate(spread, trained=read is not None) for spread in sorted(spreads)]
+    tried = [spread for spread in sorted(spreads) if spread <= fits.widest or not too_many]
+    candidates = [Candidate(spread, trained=read is not None) for spread in tried]
     weights = None if held_out.weights is None else to_numpy(held_out.weights)
     calibration = choose(candidates, losses, scale, held_out.size, weights=weights, margin=margin)
     return answer(calibration.chosen, calibration.scale), calibration

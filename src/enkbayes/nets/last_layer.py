@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from enkbayes.core.arguments import check_positive
+from enkbayes.core.caller import warn
 from enkbayes.core.gaussian import Gaussian
 from enkbayes.core.logit_noise import takes_noise
 from enkbayes.core.posterior import Posterior
@@ -166,6 +167,7 @@ def fit_classes(
     problem, guess, theta, trained = _problem(*data.train, data.layer, precisions, prior), None, None, data.layer
     if trained is not None and prior is None and precisions == (None, None):
         problem, guess = uncalibrated(problem, trained.theta.to(problem.features.device))
+        warn(guess.message)
     elif trained is not None and not isinstance(sampler, FROM_PRIOR):
         theta = _around(trained.theta, problem, settings["particles"], settings["seed"])
     posterior = run(problem, sampler, theta=theta, **settings)
