@@ -64,7 +64,7 @@ def test_calibration_data_choose_the_prior_alone():
 
 def test_without_calibration_data_a_head_stays_near_its_network_and_reports_it():
     model, train, _, fresh = trained(2)
-    with pytest.warns(UserWarning, match="over-confidence of the trained weights stays"):
+    with pytest.warns(UserWarning, match="nothing corrects the over-confidence"):
         head = fit(model, loader(*train))
     with torch.no_grad():
         network = torch.softmax(model(fresh[0]), dim=1)

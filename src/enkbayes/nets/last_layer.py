@@ -167,7 +167,10 @@ def fit_classes(
     problem, guess, theta, trained = _problem(*data.train, data.layer, precisions, prior), None, None, data.layer
     if trained is not None and prior is None and precisions == (None, None):
         problem, guess = uncalibrated(problem, trained.theta.to(problem.features.device))
-        warn(guess.message)
+        warn(
+            "the head has no held-out rows, so nothing corrects the over-confidence of the trained weights; pass them as "
+            "calibration=, or a prior of your own"
+        )
     elif trained is not None and not isinstance(sampler, FROM_PRIOR):
         theta = _around(trained.theta, problem, settings["particles"], settings["seed"])
     posterior = run(problem, sampler, theta=theta, **settings)
