@@ -168,8 +168,8 @@ def fit_classes(
     if trained is not None and prior is None and precisions == (None, None):
         problem, guess = uncalibrated(problem, trained.theta.to(problem.features.device))
         warn(
-            "the head has no held-out rows, so nothing corrects the over-confidence of the trained weights; pass them as "
-            "calibration=, or a prior of your own"
+            "the head has no held-out rows, so nothing corrects the over-confidence of the trained weights; "
+            "pass them as calibration=, or a prior of your own"
         )
     elif trained is not None and not isinstance(sampler, FROM_PRIOR):
         theta = _around(trained.theta, problem, settings["particles"], settings["seed"])
