@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from enkbayes.core.numerics import plain
+
 HERE = Path(__file__).parent
 DOCS = HERE.parent / "docs"
 LAYERS = {
@@ -87,7 +89,7 @@ def drift(result: dict[str, Any]) -> Rows:
 def deployed(result: dict[str, Any]) -> Rows:
     for name, row in result["milliseconds"].items():
         network, *ours = (row[call] for call in ("network", "head", "predict_uncertainty"))
-        yield name, f"{network:.3g}", *(f"{x:.3g} ({x / network:.1f} times)" for x in ours)
+        yield name, plain(network, 3), *(f"{plain(x, 3)} ({x / network:.1f} times)" for x in ours)
 
 
 SMALL = {
