@@ -386,3 +386,12 @@ def test_outputs_are_checked_before_any_work(tmp_path):
         pass
     with pytest.raises(FileNotFoundError, match=r"folder .* does not exist"), replacing(tmp_path / "no" / "p.csv"):
         pass
+
+
+@pytest.mark.parametrize(
+    ("word", "shown"),
+    [("1.000000000000000000e+00", "1"), ("-1.2e+01", "-12"), ("1.5e+00", "1.5e+00"), ("2e5a", "2e5a")],
+)
+def test_whole_numbers_as_numpy_writes_them_are_classes_without_decimals(word, shown):
+    table = Table({"y": np.array([word, "0.000000000000000000e+00"], dtype=object)})
+    assert class_labels(table, "y").tolist() == [shown, "0"]

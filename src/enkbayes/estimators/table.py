@@ -24,6 +24,7 @@ may be categories, so only MISSING counts there.
 """
 _TRUTH = {"true": 1.0, "false": 0.0}
 _WHOLE = re.compile(r"[+-]?\d+\.0*")
+_SCIENTIFIC = re.compile(r"[+-]?\d\.\d+[eE][+-]\d+")  # as numpy.savetxt writes numbers
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,7 +169,11 @@ def texts(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def _whole(word: str) -> str:
-    return word.partition(".")[0] if _WHOLE.fullmatch(word) else word
+    if _WHOLE.fullmatch(word):
+        return word.partition(".")[0]
+    if _SCIENTIFIC.fullmatch(word) and (value := float(word)).is_integer() and abs(value) < 2**53:
+        return str(int(value))
+    return word
 
 
 def class_labels(table: Table, target: str) -> np.ndarray[Any, Any]:
