@@ -194,3 +194,12 @@ def test_errors_name_the_way_out():
     posterior = eb.run(problem, eb.Homotopy())
     with pytest.raises(ValueError, match="pass the function"):
         posterior.predict_proba(features)
+
+
+def test_a_function_through_few_particles_has_no_measure_of_nonlinearity():
+    """A linear function passes through P + 1 particles, whatever the logits are."""
+    features, labels = logistic_data(3, 30, seed=0)
+    problem = eb.Problem.nonlinear(lambda theta: np.sin(features @ theta.T), labels, eb.Gaussian.isotropic(3))
+    found = [eb.run(problem, eb.Homotopy(steps=1), particles=J).info.nonlinearity for J in (4, 40)]
+    assert np.isnan(found[0])
+    assert found[1] > 0

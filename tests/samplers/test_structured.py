@@ -1,6 +1,6 @@
 """Runs whose covariance has a structure: every state is the current one, and a failure at the end loses nothing."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -63,3 +63,10 @@ def test_separable_data_with_many_more_parameters_than_rows_keep_their_fit():
     clf = eb.EnsembleClassifier(sampler, particles=20, random_state=0, prior_precision=1.0)
     clf.fit(features / features.std(axis=0), labels)
     assert clf.score(features / features.std(axis=0), labels) == 1.0
+
+
+def test_particles_outside_the_directions_follow_the_seed():
+    ensemble = eb.run(PROBLEM, SAMPLER, particles=20).ensemble
+    first, again, other = (replace(ensemble.complement, seed=seed).draws(ensemble.basis, 200) for seed in (1, 1, 2))
+    np.testing.assert_array_equal(first, again)
+    assert abs(np.mean(first * other)) < 0.2 * np.mean(first**2)
