@@ -249,3 +249,8 @@ def test_the_variance_of_logits_ignores_a_common_shift_and_grows_with_disagreeme
     )
     with pytest.raises(ValueError, match="sample_proba has shape"):
         metrics.logit_variance([0.5, 0.5])
+
+
+def test_a_distance_on_an_edge_belongs_to_the_bin_below():
+    curve = metrics.confidence_by_distance([0.9, 0.8, 0.7], [0.0, 1.0, 1.5], bins=[0.0, 1.0, 2.0])
+    assert curve.count.tolist() == [2, 1]

@@ -211,3 +211,14 @@ def test_fewer_particles_than_parameters(sampler):
 def test_wrong_settings_are_refused(settings, sentence):
     with pytest.raises(ValueError, match=sentence):
         SVGD(**settings)
+
+
+def test_aldi_takes_shorter_steps_far_from_the_posterior():
+    draws = np.random.default_rng(0).standard_normal((40, 2))
+    problem = standard_normal(2)
+    near, far = (
+        [state.time for state in islice(eb.iterate(problem, ALDI(ds=0.1), theta=theta), 2)]
+        for theta in (draws, 1e4 + draws)
+    )
+    assert near[1] == pytest.approx(0.1)
+    assert far[1] < 0.001
