@@ -16,9 +16,9 @@ from enkbayes.inference.prior_average import (
     average_posterior,
     fixed_width,
     logit_variance,
-    stacking_weights,
     weigh_widths,
 )
+from enkbayes.inference.stacking import stacking_weights
 from enkbayes.inference.trust import COMMAND
 
 fit = partial(eb.run, particles=60)
@@ -140,7 +140,7 @@ def test_rows_elsewhere_get_a_single_width_and_a_warning():
 def test_stacking_weights_maximise_their_objective():
     rng = np.random.default_rng(0)
     proba, around, counts = rng.random((50, 4)), rng.dirichlet(np.ones(4)), rng.integers(1, 3, 50)
-    found = stacking_weights(proba, around, 2.0, counts)
+    found = stacking_weights(np.log(proba).T, counts, 2.0, around, steps=300, enough=0.0)
 
     def objective(w):
         return counts @ np.log(proba @ w) + 2.0 * around @ np.log(w)

@@ -36,7 +36,7 @@ import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -44,7 +44,7 @@ import scipy.sparse
 
 from enkbayes.core.caller import warn
 from enkbayes.core.ensemble import AffineEnsemble
-from enkbayes.core.gaussian import Gaussian, informed_points, standard_points
+from enkbayes.core.gaussian import standard_points
 from enkbayes.core.mixture import MixturePosterior
 from enkbayes.core.moments import Diverged
 from enkbayes.core.numerics import in_range
@@ -55,6 +55,8 @@ from enkbayes.engine.rows import ArrayRows, Chunk, Sums
 from enkbayes.inference.empirical_bayes import FIXED, with_variances
 from enkbayes.inference.evidence import elbo
 from enkbayes.inference.many_classes import WidthAverage
+from enkbayes.inference.row_space import RowSpace, distinct_rows
+from enkbayes.inference.stacking import stacking_weights
 from enkbayes.samplers import MeanField
 from enkbayes.samplers.run import run
 
@@ -330,7 +332,7 @@ def weigh_widths(problem: Problem, groups: Numbers, *, grid: WidthGrid | None = 
         problem = problem.subset(np.sort(np.random.default_rng(10).permutation(problem.size)[: grid.most]))
     space = RowSpace.of(problem, groups)
     if space is not None:
-        problem, groups = space.problem, _compact_groups(space.problem)
+        problem, groups = space.problem, space.groups
     cost = problem.size * problem.dim**2
     count = min(grid.folds if cost <= grid.long else grid.few_folds, problem.size)
     folds = np.arange(problem.size) % max(count, 1)  # the rows are sorted by class
@@ -374,44 +376,6 @@ def logit_variance(problem: Problem, groups: Numbers) -> float:
     if not np.isfinite(total[0]):
         raise ValueError("the squares of the features overflow; scale the features, for example by StandardScaler")
     return float(total[0]) / max(float(size[0]), 1e-300) or 1.0  # features that are all zero have no logits
-
-
-def stacking_weights(proba: Numbers, around: Numbers, pseudo_rows: float, counts: Numbers, *, steps: int = 300) -> Any:
-    """Return the weights (W,) that maximise sum_n counts_n log sum_k w_k p_nk + pseudo_rows sum_k around_k log w_k, for
-    the probabilities (N, W) of the classes that came: the EM steps of a mixture.
-
-    >>> proba = np.asarray([[0.9, 0.1], [0.8, 0.2], [0.1, 0.9]])
-    >>> stacking_weights(proba, np.asarray([0.5, 0.5]), 1e6, np.ones(3)).round(3).tolist()
-    [0.5, 0.5]
-    >>> stacking_weights(proba[:2], np.asarray([0.5, 0.5]), 1e-6, np.ones(2)).round(3).tolist()
-    [1.0, 0.0]
-    """
-    w, p = around.copy(), np.maximum(proba, 1e-12)
-    for _ in range(steps):
-        w = w * ((counts / (p @ w)) @ p) + pseudo_rows * around
-        w /= w.sum()
-    return w
-
-
-def distinct_rows(problem: Problem) -> Problem:
-    """Return the problem with its rows in the order of their class and of a random projection of their features, equal
-    rows joined into one with the sum of their weights, and rows of weight 0 left out.
-
-    >>> problem = Problem.create([[2.0], [1.0], [2.0], [3.0]], [0, 1, 0, 1], weights=[1.0, 1.0, 2.0, 0.0])
-    >>> small = distinct_rows(problem)
-    >>> small.features.tolist(), small.targets.tolist(), small.weights.tolist()
-    ([[2.0], [1.0]], [0.0, 1.0], [3.0, 1.0])
-    """
-    features, targets, weights = problem.features, problem.targets, problem.weights
-    direction = np.random.default_rng(9).standard_normal(features.shape[1])
-    scaled = features.multiply(direction) if scipy.sparse.issparse(features) else features * direction
-    pairs = np.stack([targets.astype(np.float64), np.asarray(scaled.sum(axis=1)).reshape(-1)], axis=1)
-    counts = np.ones(problem.size) if weights is None else weights
-    some = np.flatnonzero(counts > 0)
-    _, index, inverse = np.unique(pairs[some], axis=0, return_index=True, return_inverse=True)
-    rows = some[index]
-    joined = np.bincount(inverse.reshape(-1), counts[some])
-    return problem.subset(rows).with_arrays(weights=joined)
 
 
 @dataclass(eq=False)
@@ -470,14 +434,19 @@ class _Search:
         if len(np.unique(self.folds)) < 2:
             return np.stack([by_evidence, np.zeros_like(by_evidence)], axis=1)
         around = (1 - grid.share) * by_evidence + grid.share * hyperprior
-        plain = stacking_weights(proba[:, :, 0], around, grid.pseudo_rows, counts)
+        plain = self._stacked(proba[:, :, 0], around)
         both = np.stack([(1 - grid.sharper) * around, grid.sharper * hyperprior], axis=1)
         table = proba.reshape(len(proba), -1)
-        weights = stacking_weights(table, both.reshape(-1), grid.pseudo_rows, counts)
+        weights = self._stacked(table, both.reshape(-1))
         loss = -float(counts @ np.log(np.maximum(proba[:, :, 0] @ plain, LEAST)))
         gain = loss + float(counts @ np.log(np.maximum(table @ weights, LEAST)))
         decisive = gain > min(grid.decisive, grid.relative * loss)
         return weights.reshape(both.shape) if decisive else np.stack([plain, 0 * plain], axis=1)
+
+    def _stacked(self, proba: Numbers, around: Numbers) -> Numbers:
+        """Return the weights (W,) of predictions that give the classes of the rows these probabilities (N, W)."""
+        counts, logs = np.asarray(self.problem.weights), np.log(np.maximum(proba, LEAST))
+        return stacking_weights(logs.T, counts, self.grid.pseudo_rows, around, steps=300, enough=0.0)
 
     def _variances(self, width: float) -> Numbers:
         return self.shape * (width / self.unit)
@@ -569,85 +538,3 @@ def _shape(problem: Problem, groups: Numbers) -> Numbers:
     """Return the prior variances (G,) of the groups."""
     cov = to_numpy(problem.prior.cov).astype(np.float64)
     return np.asarray([cov[groups == g][0] for g in range(int(groups.max()) + 1)])
-
-
-@dataclass(frozen=True, eq=False)
-class RowSpace:
-    """A problem in the space that its rows span: orthonormal vectors (D, r) and the problem with r features.
-
-    The weights are N(0, v I) in any orthonormal basis, and outside the rows' space the posterior is the prior.
-
-    >>> rng = np.random.default_rng(0)
-    >>> problem = Problem.create(rng.standard_normal((4, 6)), [0, 1, 1, 0], 2.0, intercept=100.0)
-    >>> space = RowSpace.of(problem, np.asarray([0] * 6 + [FIXED]))
-    >>> posterior, whole = space.fit(problem), run(problem, MeanField(), particles=20)
-    >>> space.problem.dim, bool(np.allclose(posterior.cov, whole.cov, atol=1e-4))
-    (5, True)
-    """
-
-    problem: Problem
-    vectors: Numbers
-
-    @classmethod
-    def of(cls, problem: Problem, groups: Numbers) -> RowSpace | None:
-        """Return the space of the rows, if it is smaller than that of the features, there is one group of features, and
-        its prior is centred; otherwise None. The Gram matrix X X' = U diag(s^2) U' gives features U diag(s).
-        """
-        linear, size = problem.linear_logits("an average over the width of the prior"), problem.size
-        one = int(groups.max()) == 0 and not np.any(to_numpy(problem.prior.mean)[groups == 0])
-        if not one or linear.features <= size or not isinstance(problem.rows, ArrayRows):
-            return None
-        gram = problem.features @ problem.features.T
-        gram = np.asarray(gram.toarray() if scipy.sparse.issparse(gram) else gram)
-        values, U = np.linalg.eigh(gram)
-        keep = values > max(values[-1], 1e-300) * size * np.finfo(np.float64).eps
-        if not keep.any():
-            return None
-        roots = np.sqrt(values[keep])
-        compact = problem.with_arrays(features=U[:, keep] * roots)
-        model = replace(linear, features=len(roots))
-        space = cls(replace(compact, model=model), np.asarray(problem.features.T @ (U[:, keep] / roots)))
-        return replace(space, problem=replace(space.problem, prior=space._prior(problem)))
-
-    def _prior(self, problem: Problem) -> Gaussian:
-        """Return the prior of the problem with all features, in this space."""
-        outputs = problem.likelihood.outputs or 1
-        mean, cov = (to_numpy(x).astype(np.float64) for x in (problem.prior.mean, problem.prior.cov))
-        D, r = self.vectors.shape
-        weights, intercept = np.full(r * outputs, cov[0]), slice(D * outputs, None)
-        return Gaussian(
-            np.concatenate([np.zeros(r * outputs), mean[intercept]]), np.concatenate([weights, cov[intercept]])
-        )
-
-    @cached_property
-    def _axes(self) -> Numbers:
-        """The vectors and those orthogonal to them, (D, D)."""
-        full = np.linalg.qr(self.vectors, mode="complete")[0]
-        full[:, : self.vectors.shape[1]] = self.vectors
-        return np.asarray(full)
-
-    def fit(self, problem: Problem, particles: int = 200, seed: int = 0) -> Posterior:
-        """Return the mean-field posterior of a problem with these rows and all features, whose prior may have another
-        width.
-        """
-        own = self.problem.with_prior(self._prior(problem))
-        found = run(own, MeanField(), particles=own.dim + 2, seed=seed)
-        inner, outputs = found.fitted, problem.likelihood.outputs or 1
-        (D, r), P = self.vectors.shape, problem.dim
-        lift = np.zeros((P, own.dim))
-        lift[: D * outputs, : r * outputs] = np.kron(self.vectors, np.eye(outputs))
-        lift[D * outputs :, r * outputs :] = np.eye(P - D * outputs)
-        outside = np.zeros((P, (D - r) * outputs))
-        sd = math.sqrt(float(problem.prior.cov[0]))
-        outside[: D * outputs] = np.kron(sd * self._axes[:, r:], np.eye(outputs))
-        basis = np.concatenate([lift @ inner.basis, outside], axis=1)
-        points = informed_points(particles, P, np.random.default_rng((seed, 0)))
-        ensemble = AffineEnsemble(lift @ inner.mean, basis, points).to(problem.prior.mean)
-        return replace(found, ensemble=ensemble, map=problem.linear, state=None)
-
-
-def _compact_groups(problem: Problem) -> Numbers:
-    """Return the groups (P,) of a problem in the space of its rows."""
-    linear = problem.linear_logits("an average over the width of the prior")
-    outputs = linear.outputs or 1
-    return np.repeat([0] * linear.features + [FIXED] * linear.intercept, outputs)

@@ -1,0 +1,127 @@
+"""The rows of a problem for an average over the width of its prior: equal rows joined, and the space that rows span.
+
+With fewer rows than features the likelihood depends on the weights in the space of the rows alone, and a fit there is
+exact: outside it the posterior is the prior.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from enkbayes.core.ensemble import AffineEnsemble
+from enkbayes.core.gaussian import Gaussian, informed_points
+from enkbayes.core.posterior import Posterior
+from enkbayes.core.problem import Problem
+from enkbayes.engine.arrays import dense_numpy, to_numpy
+from enkbayes.engine.rows import ArrayRows
+from enkbayes.inference.empirical_bayes import FIXED
+from enkbayes.samplers import MeanField
+from enkbayes.samplers.run import run
+
+Numbers = np.ndarray[Any, Any]
+
+
+def distinct_rows(problem: Problem) -> Problem:
+    """Return the problem with its rows in the order of their class and of a random projection of their features, equal
+    rows joined into one with the sum of their weights, and rows of weight 0 left out.
+
+    >>> problem = Problem.create([[2.0], [1.0], [2.0], [3.0]], [0, 1, 0, 1], weights=[1.0, 1.0, 2.0, 0.0])
+    >>> small = distinct_rows(problem)
+    >>> small.features.tolist(), small.targets.tolist(), small.weights.tolist()
+    ([[2.0], [1.0]], [0.0, 1.0], [3.0, 1.0])
+    """
+    features, targets, weights = problem.features, problem.targets, problem.weights
+    direction = np.random.default_rng(9).standard_normal(features.shape[1])
+    scaled = features.multiply(direction) if scipy.sparse.issparse(features) else features * direction
+    pairs = np.stack([targets.astype(np.float64), np.asarray(scaled.sum(axis=1)).reshape(-1)], axis=1)
+    counts = np.ones(problem.size) if weights is None else weights
+    some = np.flatnonzero(counts > 0)
+    _, index, inverse = np.unique(pairs[some], axis=0, return_index=True, return_inverse=True)
+    rows = some[index]
+    joined = np.bincount(inverse.reshape(-1), counts[some])
+    return problem.subset(rows).with_arrays(weights=joined)
+
+
+@dataclass(frozen=True, eq=False)
+class RowSpace:
+    """A problem in the space that its rows span: orthonormal vectors (D, r) and the problem with r features.
+
+    The weights are N(0, v I) in any orthonormal basis, and outside the rows' space the posterior is the prior.
+
+    >>> rng = np.random.default_rng(0)
+    >>> problem = Problem.create(rng.standard_normal((4, 6)), [0, 1, 1, 0], 2.0, intercept=100.0)
+    >>> space = RowSpace.of(problem, np.asarray([0] * 6 + [FIXED]))
+    >>> posterior, whole = space.fit(problem), run(problem, MeanField(), particles=20)
+    >>> space.problem.dim, bool(np.allclose(posterior.cov, whole.cov, atol=1e-4))
+    (5, True)
+    """
+
+    problem: Problem
+    vectors: Numbers
+
+    @classmethod
+    def of(cls, problem: Problem, groups: Numbers) -> RowSpace | None:
+        """Return the space of the rows, if it is smaller than that of the features, there is one group of features, and
+        its prior is centred; otherwise None. The Gram matrix X X' = U diag(s^2) U' gives features U diag(s).
+        """
+        linear, size = problem.linear_logits("an average over the width of the prior"), problem.size
+        one = int(groups.max()) == 0 and not np.any(to_numpy(problem.prior.mean)[groups == 0])
+        if not one or linear.features <= size or not isinstance(problem.rows, ArrayRows):
+            return None
+        values, U = np.linalg.eigh(dense_numpy(problem.features @ problem.features.T))
+        keep = values > max(values[-1], 1e-300) * size * np.finfo(np.float64).eps
+        if not keep.any():
+            return None
+        roots = np.sqrt(values[keep])
+        compact = problem.with_arrays(features=U[:, keep] * roots)
+        model = replace(linear, features=len(roots))
+        space = cls(replace(compact, model=model), np.asarray(problem.features.T @ (U[:, keep] / roots)))
+        return replace(space, problem=replace(space.problem, prior=space._prior(problem)))
+
+    @property
+    def groups(self) -> Numbers:
+        """The groups (P,) of the parameters here: all weights are one, and an intercept keeps its prior."""
+        linear = self.problem.linear_logits("an average over the width of the prior")
+        return np.repeat([0] * linear.features + [FIXED] * linear.intercept, linear.outputs or 1)
+
+    def _prior(self, problem: Problem) -> Gaussian:
+        """Return the prior of the problem with all features, in this space."""
+        outputs = problem.likelihood.outputs or 1
+        mean, cov = (to_numpy(x).astype(np.float64) for x in (problem.prior.mean, problem.prior.cov))
+        D, r = self.vectors.shape
+        weights, intercept = np.full(r * outputs, cov[0]), slice(D * outputs, None)
+        return Gaussian(
+            np.concatenate([np.zeros(r * outputs), mean[intercept]]), np.concatenate([weights, cov[intercept]])
+        )
+
+    @cached_property
+    def _axes(self) -> Numbers:
+        """The vectors and those orthogonal to them, (D, D)."""
+        full = np.linalg.qr(self.vectors, mode="complete")[0]
+        full[:, : self.vectors.shape[1]] = self.vectors
+        return np.asarray(full)
+
+    def fit(self, problem: Problem, particles: int = 200, seed: int = 0) -> Posterior:
+        """Return the mean-field posterior of a problem with these rows and all features, whose prior may have another
+        width.
+        """
+        own = self.problem.with_prior(self._prior(problem))
+        found = run(own, MeanField(), particles=own.dim + 2, seed=seed)
+        inner, outputs = found.fitted, problem.likelihood.outputs or 1
+        (D, r), P = self.vectors.shape, problem.dim
+        lift = np.zeros((P, own.dim))
+        lift[: D * outputs, : r * outputs] = np.kron(self.vectors, np.eye(outputs))
+        lift[D * outputs :, r * outputs :] = np.eye(P - D * outputs)
+        outside = np.zeros((P, (D - r) * outputs))
+        sd = math.sqrt(float(problem.prior.cov[0]))
+        outside[: D * outputs] = np.kron(sd * self._axes[:, r:], np.eye(outputs))
+        basis = np.concatenate([lift @ inner.basis, outside], axis=1)
+        points = informed_points(particles, P, np.random.default_rng((seed, 0)))
+        ensemble = AffineEnsemble(lift @ inner.mean, basis, points).to(problem.prior.mean)
+        return replace(found, ensemble=ensemble, map=problem.linear, state=None)
