@@ -120,6 +120,8 @@ class WidthGrid:
     most : number of parameters of one logit, in the space of the rows, beyond which as many rows as that choose
     most_softmax, most_logits : parameters and logits of all rows of a softmax, beyond which it is averaged over point
         estimates and their spreads, because averages over its Gaussian logits are expensive
+    counted : logits of all rows up to which equal rows count once in these bounds, so that weights of rows decide as
+        their repetitions do
     """
 
     widths: tuple[float, ...] = (0.03, 0.3, 3.0, 30.0, 300.0, 3000.0)
@@ -145,6 +147,7 @@ class WidthGrid:
     most: int = 1000
     most_softmax: int = 45
     most_logits: int = 1000
+    counted: int = 100_000
 
     def log_hyperprior(self, problem: Problem) -> Numbers:
         """Return the log prior weight of each width."""
@@ -158,7 +161,10 @@ class WidthGrid:
         K = problem.likelihood.outputs
         if K is None:
             return True
-        return min(problem.dim, problem.size * K) <= self.most_softmax and problem.size * K <= self.most_logits
+        rows = problem.size
+        if rows * K <= self.counted and isinstance(problem.rows, ArrayRows):
+            rows = distinct_rows(problem.in_double()).size
+        return min(problem.dim, rows * K) <= self.most_softmax and rows * K <= self.most_logits
 
 
 @in_range("the average over the width of the prior")
@@ -187,7 +193,7 @@ def average_posterior(
         return mixture, _described(problem, groups, mixture)
     average = weigh(problem, groups, grid=grid) if tuning is None else tuning
     short = short and isinstance(problem.rows, ArrayRows) and problem.dim <= MeanField.dense
-    space = RowSpace.of(problem.in_double(), groups) if short else None
+    space = RowSpace.of(distinct_rows(problem.in_double()), groups) if short else None
     if space is not None:
         fit = partial(space.fit, particles=particles, seed=seed)
     return mixture_of(problem, groups, average, fit), average
