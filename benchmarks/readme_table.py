@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import default_page
+import detector_page
 import numpy as np
 import useful_page
 
@@ -29,7 +30,7 @@ def result(name: str) -> Any:
 
 def rows() -> list[Row]:
     """Return the rows of the table, in the order in which they appear."""
-    return [*accuracy(), *defaults(), *times(), *networks(), far_away(), robustness()]
+    return [*accuracy(), *defaults(), *times(), *networks(), *detectors(), far_away(), robustness()]
 
 
 def accuracy() -> list[Row]:
@@ -139,16 +140,11 @@ def times() -> list[Row]:
 
 
 def networks() -> list[Row]:
-    """Last layers against temperature scaling, and the score of whole networks, over the tasks of the benchmark."""
+    """Last layers against temperature scaling, over the tasks of the benchmark."""
     found = result("usefulness")
     tasks = [task["methods"] for task in found["tasks"].values()]
     targets = useful_page.default_targets(found).values()
     gains = [row[0].measured for row in targets]
-    score = [task[useful_page.WHOLE]["AUROC, recommended"]["mean"] for task in tasks]
-    one, five = (
-        [useful_page.same_rows(task, name, useful_page.WHOLE)["AUROC"]["mean"] for task in tasks]
-        for name in (useful_page.TRAINED, useful_page.MANY)
-    )
     return [
         (
             "log loss minus that of temperature scaling",
@@ -156,13 +152,29 @@ def networks() -> list[Row]:
             f"median {np.median(gains):+.3f}, worst {max(gains):+.4f}",
             "usefulness.md",
         ),
-        (
-            "AUROC of out-of-distribution rows",
-            f"earlier `OODScore` (leverage), mean of {len(tasks)} tasks (confidence of one network, of five)",
-            f"{np.mean(score):.2f} ({np.mean(one):.2f}, {np.mean(five):.2f})",
-            "usefulness.md",
-        ),
     ]
+
+
+def detectors() -> list[Row]:
+    """The out-of-distribution score against the best detectors of pytorch-ood, near and far rows apart."""
+    found = result("detectors")["evaluation"]
+    ranking, rows = detector_page.ranking(found), []
+    tasks = len(detector_page.by_task(found)[detector_page.OURS])
+    ours, confidence = (
+        next(row for row in ranking if row["method"] == name) for name in (detector_page.OURS, detector_page.CONFIDENCE)
+    )
+    for group, kind in (("near", "mostly unseen classes"), ("far", "other data and noise")):
+        best = detector_page.best(ranking, group)
+        others = f"best of {len(ranking) - 2} detectors, {best['method']}; confidence"
+        rows.append(
+            (
+                f"AUROC of {group} out-of-distribution rows",
+                f"`OODScore`, {tasks} tasks, {kind} ({others})",
+                f"{ours[group]:.2f} ({best[group]:.2f}; {confidence[group]:.2f})",
+                "detectors.md",
+            )
+        )
+    return rows
 
 
 def far_away() -> Row:
