@@ -146,8 +146,8 @@ class WidthGrid:
     fallback: float = 3.0
     most: int = 1000
     most_softmax: int = 45
-    most_logits: int = 1000
     counted: int = 100_000
+    most_logits: int = 500
 
     def log_hyperprior(self, problem: Problem) -> Numbers:
         """Return the log prior weight of each width."""
