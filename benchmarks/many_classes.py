@@ -213,7 +213,7 @@ def page(results: dict[str, object]) -> str:
         "With a number for `prior_precision` the posterior is that of exactly this prior. From 20 classes and 300",
         "parameters on it is that of `MeanField(rank=0)`, whose covariance is diagonal in a frame of features and",
         "classes. The table has its time, as a ratio to `LogisticRegression` with the same prior. `Equilibrium()` and",
-        "`MeanField()` with directions cost far more: every step averages the softmax over the Gaussian of all weights.",
+        "`MeanField()` with directions cost far more: a step averages the softmax over the Gaussian of all weights.",
         "`polish` and the other samplers work for any number of classes, at the cost of a pass over the rows a",
         "particle and sweep.",
         "",
