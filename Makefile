@@ -5,7 +5,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --co
 SOURCES := pyproject.toml constraints.txt
 APT := $(if $(filter-out 0,$(shell id -u)),sudo -n) env DEBIAN_FRONTEND=noninteractive apt-get -qq
 
-.PHONY: demo test docs gallery test-ecosystem test-arviz-1 test-browser fuzz fuzz-files faults test-oldest test-newest bench bench-speed bench-usefulness bench-defaults bench-detectors bench-acquisition dist clean test-dist typed
+.PHONY: demo test docs gallery test-ecosystem test-arviz-1 test-browser fuzz fuzz-files faults test-oldest test-newest bench bench-speed bench-usefulness bench-defaults bench-detectors bench-acquisition bench-images bench-pretrained dist clean test-dist typed
 
 demo: .venv/.demo
 	$(BIN)/enkbayes demo --out demo
@@ -96,6 +96,13 @@ bench-detectors: .venv/.test .venv/.benchmarks .venv-peers/.ready  # scores agai
 
 bench-acquisition: .venv/.test .venv/.benchmarks  # which rows to label; resumes, ten minutes on one core
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/acquisition.py
+
+bench-images: .venv/.test .venv/.benchmarks  # trains one network for CIFAR-10, ten minutes on one core, and measures; resumes
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/image_forms.py
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/image_networks.py
+
+bench-pretrained: .venv/.test .venv/.benchmarks .venv-peers/.ready  # few labels on features of two networks; resumes
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/pretrained.py
 
 dist: .venv/bin/python  # builds wheel and sdist and checks them
 	$(INSTALL) build twine

@@ -300,7 +300,8 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
                 for name in ("NLL", "NLL of shifted rows"):
                     gaps = [row[name] - base[row["repeat"]][name] for row in found if row["repeat"] in base]
                     figures[f"{name}, minus"] = float(np.mean(gaps)) if gaps else float("nan")
-                    figures[f"{name}, error"] = float(np.std(gaps, ddof=1) / len(gaps) ** 0.5) if len(gaps) > 1 else 0.0
+                    spread = np.std(gaps, ddof=1) / len(gaps) ** 0.5 if len(gaps) > 1 else None
+                    figures[f"{name}, error"] = None if spread is None else float(spread)
                 figures["repetitions"] = len(found)
                 tasks.setdefault(task, {}).setdefault(str(labels), {})[method] = figures
     return tasks
@@ -308,8 +309,20 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 def page(result: dict[str, Any]) -> str:
     template = jinja2.Template((HERE / "pretrained.md.jinja").read_text(encoding="utf-8"), keep_trailing_newline=True)
+
+    def difference(row: dict[str, Any], name: str) -> str:
+        error = row[f"{name}, error"]
+        return f"{row[f'{name}, minus']:+.3f}" + (f" ± {error:.3f}" if error is not None else "")
+
     return template.render(
-        result=result, methods=METHODS, pool=POOL, test=TEST, corrupted=CORRUPTED, far=FAR, repeats=REPEATS
+        difference=difference,
+        result=result,
+        methods=METHODS,
+        pool=POOL,
+        test=TEST,
+        corrupted=CORRUPTED,
+        far=FAR,
+        repeats=REPEATS,
     )
 
 

@@ -21,6 +21,7 @@ logging.disable(logging.WARNING)
 
 def main(given, answer):
     torch.set_num_threads(1)
+    torch.set_default_dtype(torch.float64)  # some rows are predicted as NaN otherwise
     torch.manual_seed(0)
     with np.load(given) as arrays:
         W, b = arrays["W"], arrays["b"]
@@ -30,14 +31,14 @@ def main(given, answer):
         with torch.no_grad():
             head.weight.copy_(torch.as_tensor(W))
             head.bias.copy_(torch.as_tensor(b))
-        rows = TensorDataset(torch.as_tensor(arrays["X"]).float(), torch.as_tensor(arrays["y"]))
+        rows = TensorDataset(torch.as_tensor(arrays["X"]).double(), torch.as_tensor(arrays["y"]))
         model = torch.nn.Sequential(torch.nn.Identity(), head)
         found = Laplace(model, "classification", subset_of_weights="last_layer", hessian_structure="kron")
         found.fit(DataLoader(rows, batch_size=250))
         found.optimize_prior_precision(method="marglik")
         proba = {}
         for name in (name for name in arrays if name.startswith("predict/")):
-            batches = torch.as_tensor(arrays[name]).float().split(250)
+            batches = torch.as_tensor(arrays[name]).double().split(250)
             parts = [found(x, link_approx="probit").detach().numpy() for x in batches]
             proba[name.removeprefix("predict/")] = np.concatenate(parts)
     np.savez(answer, **proba)

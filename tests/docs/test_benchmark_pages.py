@@ -7,6 +7,8 @@ import acquisition
 import compare_real
 import default_page
 import doc_tables
+import image_networks
+import pretrained
 import pytest
 import scaling
 import speed_page
@@ -72,3 +74,30 @@ def test_the_page_of_defaults_is_made_of_the_results():
 def test_the_page_of_acquisition_is_made_of_the_results():
     result = json.loads(acquisition.RESULT.read_text(encoding="utf-8"))
     assert acquisition.PAGE.read_text(encoding="utf-8") == acquisition.page(result)
+
+
+def test_the_page_of_image_networks_is_made_of_the_results():
+    result, forms = (
+        json.loads(path.read_text(encoding="utf-8")) for path in (image_networks.RESULT, image_networks.FORMS)
+    )
+    text = image_networks.PAGE.read_text(encoding="utf-8")
+    assert text == image_networks.page(result, forms)
+    assert max(len(line) for line in text.splitlines() if not line.startswith("|")) <= 120
+
+
+def test_a_target_of_image_networks_compares_far_rows_with_the_way_to_one_of_k():
+    row = {"NLL, minus": 0.0, "NLL, error": 0.1, "accuracy": 0.9, "ECE": 0.01}
+    base = row | {"corrupted": {"noise": 2.0}, "confidence": {"drawings": 0.7}}
+    ours = row | {"corrupted": {"noise": 1.0}, "confidence": {"drawings": 0.41}}
+    methods = {"with far-field variance": ours, "temperature scaling": base}
+    found = {each["statement"]: each for each in image_networks.targets({"methods": methods})}
+    assert found["the same for drawings"]["limit"] == pytest.approx(0.4)
+    assert not found["the same for drawings"]["met"]
+    assert found["NLL of corrupted rows over temperature scaling's, mean of 15, at most"]["measured"] == 0.5
+
+
+def test_the_page_of_pretrained_networks_is_made_of_the_results():
+    result = json.loads(pretrained.RESULT.read_text(encoding="utf-8"))
+    text = pretrained.PAGE.read_text(encoding="utf-8")
+    assert text == pretrained.page(result)
+    assert max(len(line) for line in text.splitlines() if not line.startswith("|")) <= 120
