@@ -120,6 +120,8 @@ class WidthGrid:
     most : number of parameters of one logit, in the space of the rows, beyond which as many rows as that choose
     most_softmax, most_logits : parameters and logits of all rows of a softmax, beyond which it is averaged over point
         estimates and their spreads, because averages over its Gaussian logits are expensive
+    few, most_few : rows below which a softmax may have more parameters, because so few cannot choose the scale of a
+        point estimate, and how many
     counted : logits of all rows up to which equal rows count once in these bounds, so that weights of rows decide as
         their repetitions do
     """
@@ -146,8 +148,10 @@ class WidthGrid:
     fallback: float = 3.0
     most: int = 1000
     most_softmax: int = 45
-    counted: int = 100_000
     most_logits: int = 500
+    few: int = 50
+    most_few: int = 150
+    counted: int = 100_000
 
     def log_hyperprior(self, problem: Problem) -> Numbers:
         """Return the log prior weight of each width."""
@@ -164,7 +168,8 @@ class WidthGrid:
         rows = problem.size
         if rows * K <= self.counted and isinstance(problem.rows, ArrayRows):
             rows = distinct_rows(problem.in_double()).size
-        return min(problem.dim, rows * K) <= self.most_softmax and rows * K <= self.most_logits
+        most = self.most_few if rows < self.few else self.most_softmax
+        return min(problem.dim, rows * K) <= most and rows * K <= self.most_logits
 
 
 @in_range("the average over the width of the prior")
