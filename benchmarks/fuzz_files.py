@@ -484,13 +484,30 @@ def campaign(cases: int, seed: int, results: Path | None, seconds: float = 1e9) 
     return state
 
 
+def again(results: Path) -> None:
+    """Run the failures once more, and mark those that have been mended."""
+    state = json.loads(results.read_text(encoding="utf-8"))
+    with tempfile.TemporaryDirectory() as name:
+        files = seeds(Path(name))
+    for failure in state["failures"]:
+        with tempfile.TemporaryDirectory() as name:
+            failure["mended"] = run_case(failure["case"], state["seed"], files, Path(name))[1] != "failed"
+    results.write_text(json.dumps(state, indent=1) + "\n", encoding="utf-8")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--cases", type=int, default=20000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument(
+        "--again", action="store_true", help="only run the failures once more, and mark the mended ones"
+    )
     parser.add_argument("--case", type=int, help="run a single case in this process, to look at a failure")
     options = parser.parse_args()
+    if options.again:
+        again(options.results)
+        return
     if options.case is not None:
         with tempfile.TemporaryDirectory() as name:
             files = seeds(Path(name))

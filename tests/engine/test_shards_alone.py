@@ -67,7 +67,8 @@ def test_a_classifier_of_shards_is_that_of_all_rows():
     shard = eb.EnsembleClassifier(prior_precision=1.0, particles=30, random_state=1).fit_shard(X, Y, weights)
     assert np.array_equal(whole.posterior_.theta, shard.posterior_.theta)
     assert shard.classes_.tolist() == [0, 1, 2]
-    # without all rows in one process there is no verdict on predictions
+    assert shard.trust_.predictions is None  # which needs all rows in one process
+    assert np.isnan([shard.trust_.drift, whole.trust_.drift]).all()  # so that they differ from themselves
     apart = {"predictions": None, "drift": 0.0}
     assert replace(shard.trust_, **apart) == replace(whole.trust_, **apart)
     assert shard.evidence_ == whole.evidence_

@@ -92,6 +92,11 @@ FOUND = {
         {"seed": 0, "held_out": "one batch", "held_out x": "text"},
         "refused",
     ),
+    "held-out inputs with another axis": (
+        "networks",
+        {"seed": 0, "held_out": "one batch", "held_out x": "cube"},
+        "refused",
+    ),
     "no position for the logits": ("networks", {"seed": 0, "output": "9"}, "refused"),
     "a head with a sampler's class": ("networks", {"seed": 0, "sampler": "class"}, "refused"),
     "inputs in an array": ("networks", {"seed": 0, "x": "numpy"}, "refused"),
