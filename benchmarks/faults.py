@@ -34,7 +34,7 @@ import numpy as np
 from environment import sources
 
 import enkbayes as eb
-from enkbayes.cli.app import app
+from enkbayes.__main__ import main as program
 from enkbayes.reproduction import experiments
 from enkbayes.reproduction.datasets.downloads import Archive, download
 from enkbayes.reproduction.findings import Findings, Table, judged
@@ -86,7 +86,9 @@ def prepare(folder: Path) -> None:
 
 
 def command(*words: Any) -> None:
-    app([str(word) for word in words], prog_name="enkbayes")
+    """Run a command as the program does."""
+    sys.argv = ["enkbayes", *map(str, words)]
+    program()
 
 
 def fit(sampler: str) -> Action:
@@ -202,6 +204,9 @@ def start(job: Callable[[], None], log: Path) -> int:
     if pid:
         return pid
     code = 0
+    signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # which a shell takes from what it starts in the background
     sys.stdout, sys.stderr = os.fdopen(1, "w", closefd=False), os.fdopen(2, "w", closefd=False)  # pytest has others
     try:
         with log.open("wb") as file:
