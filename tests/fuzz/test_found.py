@@ -83,6 +83,18 @@ FOUND = {
         {"seed": 0, "X": "float16", "library": "strict"},
         "valid",
     ),
+    "dates beside classes that are numbers": ("core", {"seed": 0, "classes": "three", "y": "dates"}, "refused"),
+    "objects where an array of torch is asked for": (
+        "core",
+        {"seed": 0, "X": "mixed objects", "library": "torch half"},
+        "refused",
+    ),
+    "held-out rows of the largest numbers": (
+        "estimator",
+        {"seed": 0, "X": "largest", "held_out": "training"},
+        "refused",
+    ),
+    "rows whose leverage overflows": ("estimator", {"seed": 0, "rows": "huge", "far_field": "True"}, "refused"),
     "chunks of half a row": ("core", {"seed": 0, "chunk": "nan"}, "refused"),
     "rows of different lengths": ("core", {"seed": 0, "X": "ragged"}, "refused"),
     "a stream with a number of classes": ("core", {"seed": 0, "source": "stream", "classes": "number"}, "refused"),

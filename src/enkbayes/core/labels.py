@@ -156,6 +156,11 @@ def _vector(x: Any, name: str, size: int) -> np.ndarray[Any, Any]:
 
 
 def _alike(labels: Any, classes: np.ndarray[Any, Any]) -> bool:
-    """Return whether labels and classes are both text, or both not."""
-    one, other = (isinstance(np.asarray(x).tolist()[0], str) for x in (labels, classes))
-    return one == other
+    """Return whether labels and classes are both text, both numbers, or can be put in order for another reason."""
+    one, other = (np.asarray(x).tolist()[0] for x in (labels, classes))
+    if isinstance(one, str) or isinstance(other, str):
+        return isinstance(one, str) and isinstance(other, str)
+    try:
+        return isinstance(one < other, bool)
+    except TypeError:
+        return False

@@ -162,10 +162,11 @@ def leverage_factor(H: Array, ridge: float) -> Array:
 
 
 def log_leverage(h: Array, factor: Array) -> Array:
-    """Return the log leverages (n,) of outputs (n, d)."""
+    """Return the log leverages (n,) of outputs (n, d); infinite for outputs whose squares overflow."""
     xp = namespace(factor)
-    white = with_constant(like(h, factor)) @ factor
-    return xp.log(xp.vecdot(white, white) + xp.finfo(white.dtype).smallest_normal)  # files may have factors of 0
+    with np.errstate(over="ignore"):
+        white = with_constant(like(h, factor)) @ factor
+        return xp.log(xp.vecdot(white, white) + xp.finfo(white.dtype).smallest_normal)  # files may have factors of 0
 
 
 @dataclass(frozen=True)

@@ -169,7 +169,8 @@ def check_same_scale(X: Any, X_val: Any, *, ratio: float = 10.0, fewest: int = 5
     """
     if X_val.shape[0] < fewest:
         return
-    (mean, sd), (mean_val, sd_val) = _moments(X), _moments(X_val)
+    unit = max(float(abs(X).max()), float(abs(X_val).max())) or 1.0
+    (mean, sd), (mean_val, sd_val) = _moments(X, unit), _moments(X_val, unit)
     varies = (sd > 0) & (sd_val > 0)
     if not varies.any():
         return
@@ -187,8 +188,9 @@ def check_same_scale(X: Any, X_val: Any, *, ratio: float = 10.0, fewest: int = 5
         )
 
 
-def _moments(X: Any) -> tuple[Vector, Vector]:
-    """Return mean and standard deviation (D,) of the columns of dense or sparse rows."""
+def _moments(X: Any, unit: float) -> tuple[Vector, Vector]:
+    """Return mean and standard deviation (D,) of columns, dense or sparse, in a unit in which no square overflows."""
+    X = X / unit
     squares = X.multiply(X) if hasattr(X, "multiply") else np.asarray(X, dtype=np.float64) ** 2
     mean = np.asarray(X.mean(axis=0), dtype=np.float64).reshape(-1)
     variance = np.asarray(squares.mean(axis=0), dtype=np.float64).reshape(-1) - mean**2
