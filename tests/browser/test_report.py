@@ -35,7 +35,16 @@ IN_VIEW = """([link, bar]) => {
     const top = section.querySelector("h2").getBoundingClientRect().top;
     return top >= bar.getBoundingClientRect().bottom && top < window.innerHeight;
 }"""
-SETTLED = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done))))"
+SETTLED = """() => new Promise((done) => {
+    const bar = document.querySelector("nav ul"), place = () => `${bar.scrollLeft} ${window.scrollY}`;
+    let before = place(), still = 0;
+    const look = () => {
+        still = place() === before ? still + 1 : 0;
+        before = place();
+        still < 10 ? setTimeout(() => requestAnimationFrame(look), 20) : done();
+    };
+    requestAnimationFrame(look);
+})"""
 
 
 def report():
