@@ -105,13 +105,16 @@ def left_out_of_average(problem: Problem, *, folds: int = 5) -> tuple[Numbers, s
     return (proba, f"{count}-fold cross-validation") if count else None
 
 
-def logits_of_average(problem: Problem, *, folds: int = 5) -> tuple[Numbers, Numbers] | None:
-    """Return mean (N, K) and root (N, K, r) of the covariance of the logits of every row by the same folds; (N,) and
-    (N, r) of a single logit. It is how the components differ, and the covariance of those that have a full one. None
-    where that takes too long.
+def logits_of_average(
+    problem: Problem, *, folds: int = 5, most: float = 2e7
+) -> tuple[Numbers, Numbers, Numbers] | None:
+    """Return rows (n,) and mean (n, K) and root (n, K, r) of the covariance of their logits by the same folds; (n,) and
+    (n, r) of a single logit. It is how the components differ, and the covariance of those that have a full one. The
+    rows are all of them, or those of one fold where rows x parameters are more than `most`. None where no class has
+    two rows.
     """
     found: dict[int, tuple[Numbers, Numbers]] = {}
-    for rows, fitted in folds_of_average(problem, folds=folds):
+    for rows, fitted in folds_of_average(problem, folds=folds, most=most, one=True):
         shares = np.sqrt(fitted.weights)
         pairs = [_logits(component, problem.features[rows, :]) for component in fitted.components]
         each = np.stack([mean for mean, _ in pairs], axis=-1)
@@ -122,11 +125,9 @@ def logits_of_average(problem: Problem, *, folds: int = 5) -> tuple[Numbers, Num
     if not found:
         return None
     widest = max(R.shape[-1] for _, R in found.values())
-    roots = [
-        np.pad(R, [(0, 0)] * (R.ndim - 1) + [(0, widest - R.shape[-1])])
-        for R in (found[n][1] for n in range(problem.size))
-    ]
-    return np.stack([found[n][0] for n in range(problem.size)]), np.stack(roots)
+    seen = sorted(found)
+    roots = [np.pad(R, [(0, 0)] * (R.ndim - 1) + [(0, widest - R.shape[-1])]) for R in (found[row][1] for row in seen)]
+    return np.asarray(seen), np.stack([found[row][0] for row in seen]), np.stack(roots)
 
 
 def _logits(posterior: Posterior, features: Numbers) -> tuple[Numbers, Numbers | None]:
@@ -142,10 +143,13 @@ def _logits(posterior: Posterior, features: Numbers) -> tuple[Numbers, Numbers |
 
 
 def folds_of_average(
-    problem: Problem, *, folds: int = 5, most: float = 2e7
+    problem: Problem, *, folds: int = 5, most: float = 2e7, one: bool = False
 ) -> Iterator[tuple[Numbers, MixturePosterior]]:
-    """Yield the rows of every fold and the average of the others, unless rows x parameters are more than `most`."""
-    if problem.size * problem.dim > most:
+    """Yield the rows of every fold and the average of the others. If rows x parameters are more than `most`, yield only
+    one fold with `one`, otherwise none.
+    """
+    long = problem.size * problem.dim > most
+    if long and not one:
         return
     groups, targets = _groups_by_variance(problem), to_numpy(problem.targets).astype(int)
     folds = min(folds, int(np.max(np.bincount(targets))))
@@ -156,6 +160,8 @@ def folds_of_average(
         for others, rows in StratifiedKFold(folds, shuffle=True, random_state=0).split(targets, targets):
             part = problem.subset(others)
             yield rows, average_posterior(part, groups, _mean_field, particles=2, short=True)[0]
+            if long:
+                return
 
 
 def _mean_field(problem: Problem) -> Posterior:

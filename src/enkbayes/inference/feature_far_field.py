@@ -59,8 +59,7 @@ class FeatureScore:
             others = ~out if len(rows) >= 5 else out
             distances.append(ClassScore.fit([X[others]], y[others]).distances([X[out]]))
         distance = ClassScore.fit([X], y).scaled(np.concatenate(distances, axis=1))
-        some = informative_rows(double.size, posterior.likelihood.outputs)
-        mean, root = logits_without(double, posterior, some)
+        _, mean, root = logits_without(double, posterior)
         proba = to_numpy(posterior.likelihood.predictive(mean, V=root))
         return cls(distance, np.sort(entropy(proba)))
 
@@ -153,8 +152,7 @@ def choose_for_features(problem: Problem, posterior: Posterior | MixturePosterio
         raise ValueError(f"far-field variance needs classes without an order; the likelihood is {posterior.likelihood}")
     double = problem.in_double()
     found, score = FeatureFarField.of(double.features, classes=posterior.likelihood.n_classes or 2)
-    rows = informative_rows(double.size, posterior.likelihood.outputs)
-    mean, root = logits_without(double, posterior, rows)
+    rows, mean, root = logits_without(double, posterior)
     weights = None if double.weights is None else to_numpy(double.weights)[rows]
     labels = to_numpy(double.targets)[rows]
     return FeatureFarField(found.extent, choose(posterior.likelihood, mean, root, labels, score[rows], weights=weights))
@@ -174,8 +172,7 @@ def held_out_confidence(
     ((300,), True)
     """
     double, likelihood = problem.in_double(), posterior.likelihood
-    rows = informative_rows(double.size, likelihood.outputs)
-    mean, root = logits_without(double, posterior, rows)
+    rows, mean, root = logits_without(double, posterior)
     if far_field is None or far_field.choice is None:
         proba = likelihood.predictive(mean, V=root)
     else:
@@ -185,15 +182,20 @@ def held_out_confidence(
     return HeldOutConfidence.of(to_numpy(proba), to_numpy(double.targets)[rows])
 
 
-def logits_without(problem: Problem, posterior: Posterior | MixturePosterior, rows: Vector) -> tuple[Vector, Vector]:
-    """Return mean and root of the covariance of the logits of some rows, each predicted without itself; a mixture is
-    replaced by the Gaussian with its moments. An average of many parameters consists of points, which tell nothing
-    about their fit without a row: folds predict the rows, unless that takes too long.
+def logits_without(problem: Problem, posterior: Posterior | MixturePosterior) -> tuple[Vector, Vector, Vector]:
+    """Return some informative rows (n,), and mean and root of the covariance of their logits, each predicted without
+    itself; a mixture is replaced by the Gaussian with its moments. An average of many parameters consists of points,
+    which tell nothing about their fit without a row: folds predict the rows, or one fold where all take too long.
     """
+    outputs = posterior.likelihood.outputs
+    if isinstance(posterior, MixturePosterior) and posterior.held_out:
+        found = logits_of_average(problem)
+        if found is not None:
+            some = informative_rows(len(found[0]), outputs)
+            return found[0][some], found[1][some], found[2][some]
+    rows = informative_rows(problem.size, outputs)
     if isinstance(posterior, Posterior):
-        return leave_one_out_logits(problem, posterior.fitted, rows)
-    if posterior.held_out and (found := logits_of_average(problem)) is not None:
-        return found[0][rows], found[1][rows]
+        return (rows, *leave_one_out_logits(problem, posterior.fitted, rows))
     parts = [
         (weight, *leave_one_out_logits(each.in_double(), component.fitted, rows))
         for weight, component, each in zip(
@@ -204,7 +206,7 @@ def logits_without(problem: Problem, posterior: Posterior | MixturePosterior, ro
     mean = sum(weight * m for weight, m, _ in parts)
     columns = [np.sqrt(weight) * R for weight, _, R in parts]
     columns += [np.sqrt(weight) * (m - mean)[..., None] for weight, m, _ in parts]
-    return np.asarray(mean), np.concatenate(columns, axis=-1)
+    return rows, np.asarray(mean), np.concatenate(columns, axis=-1)
 
 
 def _dense(features: Any) -> Vector:

@@ -161,7 +161,10 @@ def _guarded(problem: Problem, step: Callable[[], State], before: State | None) 
                 ) from None
     if before is None:
         raise ValueError("the initial ensemble is not finite; scale the features or the prior down")
-    message = f"the ensemble left the range of floating-point numbers in step {before.steps + 1}; take a smaller step"
+    message = (
+        f"the ensemble left the range of floating-point numbers in step {before.steps + 1}; scale "
+        "the features, or take a narrower prior or a smaller step"
+    )
     return replace(before, finished=True, message=message)
 
 
