@@ -115,6 +115,11 @@ FOUND = {
     "inputs in a list": ("networks", {"seed": 0, "x": "list"}, "refused"),
     "inputs in double precision": ("networks", {"seed": 0, "x": "double"}, "refused"),
     "features by a function": ("networks", {"seed": 0, "features": "lambda"}, "refused"),
+    "features of a user that the layer does not take": (
+        "networks",
+        {"seed": 0, "loader": "one row at a time", "layer": "last", "features": "method"},
+        "refused",
+    ),
     "features that are text": ("networks", {"seed": 0, "features": "text"}, "refused"),
     "rows that are NaN": ("networks", {"seed": 0, "rows of": "nan"}, "refused"),
     "a precision in a list": ("networks", {"seed": 0, "prior_precision": "[1.0]"}, "refused"),

@@ -258,7 +258,10 @@ def _features(body: nn.Module, x: Any, layer: Layer | None, watch: Moments | Lev
     """Return the inputs (n, D) of the last layer, while the outputs of the other layers are watched."""
     with nullcontext() if watch is None else watch.watching():
         found = run_model(body, x)
-    return found.reshape(-1, layer.features) if layer is not None and isinstance(found, torch.Tensor) else found
+    if layer is None or not isinstance(found, torch.Tensor):
+        return found
+    flat = found.ndim == 1 and found.numel() % layer.features == 0  # of a model that flattens its logits
+    return found.reshape(-1, layer.features) if flat or found.shape[-1:] == (layer.features,) else found
 
 
 def _gather(pairs: Pairs) -> Data:
