@@ -20,6 +20,7 @@ from enkbayes.core.posterior import Posterior
 from enkbayes.core.problem import Problem
 from enkbayes.engine.arrays import to_numpy
 from enkbayes.inference.empirical_bayes import parameter_groups
+from enkbayes.inference.folds import stratified_folds
 from enkbayes.inference.leave_one_out import leave_one_out_proba
 from enkbayes.inference.prior_average import average_posterior
 from enkbayes.samplers import MeanField
@@ -74,10 +75,7 @@ def left_out(
 
 def _by_folds(problem: Problem, folds: int, tol: float) -> Numbers:
     """Return the class probabilities (N, K) by stratified folds of shuffled rows."""
-    order = np.random.default_rng(0).permutation(problem.size)
-    order = order[np.argsort(problem.targets[order], kind="stable")]
-    fold = np.empty(problem.size, dtype=int)
-    fold[order] = np.arange(problem.size) % folds
+    fold = stratified_folds(problem.targets, folds, np.random.default_rng(0))
     proba = np.empty((problem.size, problem.likelihood.n_classes or 1))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a fit of the other rows that has not converged predicts all the same
