@@ -120,6 +120,11 @@ FOUND = {
         {"seed": 0, "loader": "one row at a time", "layer": "last", "features": "method"},
         "refused",
     ),
+    "a position in the tensor that a model returns": (
+        "networks",
+        {"seed": 0, "outputs": "2", "output": "0", "loader": "one row at a time", "held_out": "one row at a time"},
+        "refused",
+    ),
     "features that are text": ("networks", {"seed": 0, "features": "text"}, "refused"),
     "rows that are NaN": ("networks", {"seed": 0, "rows of": "nan"}, "refused"),
     "a precision in a list": ("networks", {"seed": 0, "prior_precision": "[1.0]"}, "refused"),

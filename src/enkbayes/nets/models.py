@@ -175,6 +175,11 @@ class Logits:
                 return found
             inside = found.get("logits") if isinstance(found, Mapping) else getattr(found, "logits", None)
             return inside if isinstance(inside, torch.Tensor) else found
+        if isinstance(self.place, int) and isinstance(found, torch.Tensor):
+            raise ValueError(
+                f"output={self.place!r} cannot be taken from the Tensor that the model returns (it would be one row); "
+                "leave out output=, or pass a function"
+            )
         try:
             if callable(self.place):
                 return self.place(found)
