@@ -163,9 +163,10 @@ def first(case, model, X, Y, weight, x):
             size = len(rows) if hasattr(rows, "__len__") and not hasattr(rows, "nnz") else 2
             options |= {"X_val": rows, "y_val": Y if size == 24 else np.resize(np.asarray(Y), size)}
         return model.fit(X, Y, weight, **options)
+    seen = list(dict.fromkeys(np.asarray(Y).ravel().tolist())) if kind == "partial_fit with classes" else None
     classes = {
         "partial_fit": None,
-        "partial_fit with classes": np.unique(np.asarray(Y)) if kind.endswith("with classes") else None,
+        "partial_fit with classes": seen,
         "partial_fit with a None": [None, 1],
         "partial_fit other classes": [7, 8],
     }[kind]

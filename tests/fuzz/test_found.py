@@ -94,6 +94,11 @@ FOUND = {
         {"seed": 0, "X": "largest", "held_out": "training"},
         "refused",
     ),
+    "missing labels in a first batch with classes": (
+        "estimator",
+        {"seed": 0, "first": "partial_fit with classes", "y": "with None"},
+        "refused",
+    ),
     "rows whose leverage overflows": ("estimator", {"seed": 0, "rows": "huge", "far_field": "True"}, "refused"),
     "chunks of half a row": ("core", {"seed": 0, "chunk": "nan"}, "refused"),
     "rows of different lengths": ("core", {"seed": 0, "X": "ragged"}, "refused"),
