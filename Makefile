@@ -97,7 +97,7 @@ bench-detectors: .venv/.test .venv/.benchmarks .venv-peers/.ready  # scores agai
 bench-acquisition: .venv/.test .venv/.benchmarks  # which rows to label; resumes, ten minutes on one core
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/acquisition.py
 
-bench-images: .venv/.test .venv/.benchmarks  # trains one network for CIFAR-10, ten minutes on one core, and measures; resumes
+bench-images: .venv/.test .venv/.benchmarks  # trains five networks for CIFAR-10, ten minutes of a core each, and measures; resumes
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/image_forms.py
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/image_networks.py
 

@@ -89,6 +89,11 @@ FOUND = {
         {"seed": 0, "X": "mixed objects", "library": "torch half"},
         "refused",
     ),
+    "dates where an array of torch is asked for": (
+        "core",
+        {"seed": 0, "X": "dates", "library": "torch float32"},
+        "refused",
+    ),
     "held-out rows of the largest numbers": (
         "estimator",
         {"seed": 0, "X": "largest", "held_out": "training"},
