@@ -77,13 +77,13 @@ test-oldest:  # tests the oldest supported versions, in an environment of their 
 	$(PYTHON) -m venv .venv-oldest
 	.venv-oldest/bin/python -m pip install --quiet --disable-pip-version-check --only-binary :all: --constraint oldest.txt \
 	  $(WITHOUT_TORCH)
-	SCIPY_ARRAY_API=1 PYTHONPATH=src OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 .venv-oldest/bin/python -m pytest --quiet \
+	SCIPY_ARRAY_API=1 PYTHONPATH=$(CURDIR)/src OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 .venv-oldest/bin/python -m pytest --quiet \
 	  $(WORKERS) $(VERSIONS)
 
 test-newest:  # tests the newest versions, in an environment of their own, without PyTorch
 	$(PYTHON) -m venv .venv-newest
 	.venv-newest/bin/python -m pip install --quiet --disable-pip-version-check --upgrade $(WITHOUT_TORCH)
-	PYTHONPATH=src OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 .venv-newest/bin/python -m pytest --quiet $(WORKERS) $(VERSIONS)
+	PYTHONPATH=$(CURDIR)/src OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 .venv-newest/bin/python -m pytest --quiet $(WORKERS) $(VERSIONS)
 
 bench-defaults: .venv/.test .venv/.benchmarks  # downloads 36 data sets; resumes, about an hour on one core
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/defaults.py --sets evaluation

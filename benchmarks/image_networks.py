@@ -1,6 +1,6 @@
 """An image network that is trained to what its kind reaches on a processor: posterior, far-field variance and views.
 
-    make bench-images                                    # trains five networks (ten minutes of a core each) and measures
+    make bench-images                                    # trains five networks, ten minutes of a core each
     python benchmarks/image_networks.py --members 1      # without the ensemble that views are compared with
     python benchmarks/image_networks.py --page           # only the page, from the results so far
 

@@ -180,7 +180,7 @@ def test_calibration_of_a_frozen_classifier(cancer):
 
 
 def test_conformal_sets_cover():
-    from mapie.classification import SplitConformalClassifier
+    SplitConformalClassifier = pytest.importorskip("mapie.classification").SplitConformalClassifier
 
     X, y = load_digits(return_X_y=True)
     X, y = X[y < 5, 2::4] / 16, y[y < 5]

@@ -219,8 +219,11 @@ def test_a_gaussian_with_complement_survives_the_disk(softmax, tmp_path):
     posterior = low_rank(problem, 6)
     eb.save(posterior, tmp_path / "m.safetensors")
     again = eb.load(tmp_path / "m.safetensors")
-    np.testing.assert_array_equal(again.predict_proba(features), posterior.predict_proba(features))
-    np.testing.assert_array_equal(again.theta, posterior.theta)
+    np.testing.assert_array_equal(again.ensemble.mean, posterior.ensemble.mean)
+    np.testing.assert_array_equal(again.ensemble.basis, posterior.ensemble.basis)
+    # products depend on where arrays lie in memory, by round-off in older versions of OpenBLAS
+    np.testing.assert_allclose(again.predict_proba(features), posterior.predict_proba(features), rtol=0, atol=1e-13)
+    np.testing.assert_allclose(again.theta, posterior.theta, rtol=0, atol=1e-13)
 
 
 def test_trust_and_polish_take_a_structured_covariance(binary):

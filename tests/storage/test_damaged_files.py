@@ -117,8 +117,12 @@ def good(tmp_path_factory):
 
 def edited(good, name, folder, edit):
     """Write a file with other tensors, sealed again, and return its path."""
-    path = folder / name
-    kind = model_file.KIND if path.suffix == ".model" else pytest.importorskip("enkbayes.nets.files").KIND
+    path, kind = folder / name, model_file.KIND
+    if path.suffix != ".model":
+        pytest.importorskip("torch")
+        from enkbayes.nets import files
+
+        kind = files.KIND
     path.write_bytes(good[name])
     header, tensors = container.read(path, kind)
     edit(header, tensors)

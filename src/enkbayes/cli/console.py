@@ -80,14 +80,15 @@ class Output:
 
     @contextmanager
     def progress(self, title: str) -> Iterator[ShowShare]:
-        """Show a progress bar and yield the function that updates it."""
+        """Show a progress bar and yield the function that updates it; without a terminal nothing is shown."""
+        if not self.interactive:  # a disabled bar of an older rich ends in an empty line
+            yield lambda *_: None
+            return
         columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
         with Progress(
             *columns,
             console=Console(stderr=True),
             transient=True,
-            disable=not self.interactive,
-            auto_refresh=self.interactive,
             speed_estimate_period=3600,  # seconds; a single step may take minutes
         ) as bar:
             task = bar.add_task(title, total=1.0)
