@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from enkbayes.core.likelihoods import Likelihood
+from enkbayes.core.moments import Diverged
 from enkbayes.core.quadrature import quasi_random_points
 from enkbayes.engine.arrays import row_slices
 
@@ -107,6 +108,8 @@ class DenseRule:
         top = self._energy(rows, mode[:, None], centre, variance)[:, 0]
         sd, peak = np.sqrt(variance), 1 / np.sqrt(np.maximum(curvature, 1 / variance))
         low, high = (self._end(rows, mode, side, sd, peak, top, centre, variance) for side in (-1.0, 1.0))
+        if not np.all(np.isfinite(high - low)):
+            raise Diverged("the tilted distributions of some rows are not finite")
         step = np.minimum(self.sharpness * peak, np.minimum(self.logit, self.sharpness * sd))
         levels = np.clip(np.ceil(np.log2((high - low) / step)), self.coarsest, self.finest).astype(int)
         out = np.empty((3, len(mode)))

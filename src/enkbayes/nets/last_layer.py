@@ -269,6 +269,8 @@ def _gather(pairs: Pairs) -> Data:
     collected = [(_precise(found), y) for found, y in pairs]
     if not collected:
         raise ValueError("the loader yields no batches; expected at least one")
+    if not any(len(found) for found, _ in collected):
+        raise ValueError("the loader yields no rows; expected at least one")
     return torch.cat([found for found, _ in collected]), np.concatenate([y for _, y in collected])
 
 
