@@ -11,14 +11,12 @@ weights from them.
 from __future__ import annotations
 
 import argparse
-import json
-import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from detector_tasks import DEVELOPMENT, TASKS, folder, layers, prepared, stored, tensor_of
+from detector_tasks import DEVELOPMENT, layers, prepared, stored, stored_forms, tensor_of
 from scipy.special import logsumexp, softmax
 from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import NearestNeighbors
@@ -204,18 +202,8 @@ def main() -> None:
     parser.add_argument("--seeds", default="0,1,2")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    path = folder() / f"results-ideas-v{VERSION}.jsonl"
-    lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-    known = {(line["task"], line["seed"]) for line in lines}
-    for seed in map(int, options.seeds.split(",")):
-        for name in options.tasks.split(";") if options.tasks else DEVELOPMENT:
-            if seed in TASKS[name].seeds and (name, seed) not in known:
-                begun = time.process_time()
-                lines.append({"task": name, "seed": seed, "forms": measured(name, seed)})
-                path.parent.mkdir(parents=True, exist_ok=True)
-                with path.open("a") as file:
-                    file.write(json.dumps(lines[-1]) + "\n")
-                print(f"{name} {seed}: {time.process_time() - begun:.0f} s", flush=True)
+    names, seeds = options.tasks.split(";") if options.tasks else DEVELOPMENT, map(int, options.seeds.split(","))
+    lines = stored_forms(f"ideas-v{VERSION}", measured, names, seeds)
     names = list(dict.fromkeys(line["task"] for line in lines))
     print(f"{len(names)} tasks, {len(lines)} lines")
     for form in lines[0]["forms"]:

@@ -17,9 +17,10 @@ linear, 1 has a layer of 128 units and ReLU, 2 layers of 256 and 128 units with 
 
 from __future__ import annotations
 
+import json
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -548,3 +549,22 @@ def main(names: list[str]) -> None:
 
 if __name__ == "__main__":
     main(sys.argv[1:])
+
+
+def stored_forms(
+    kind: str, measured: Callable[[str, int], Any], names: Iterable[str], seeds: Iterable[int]
+) -> list[dict[str, Any]]:
+    """Return what is measured for every task and seed; earlier results of this kind are kept and not measured again."""
+    path, names = folder() / f"results-{kind}.jsonl", list(names)
+    lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    known = {(line["task"], line["seed"]) for line in lines}
+    for seed in seeds:
+        for name in names:
+            if seed in TASKS[name].seeds and (name, seed) not in known:
+                begun = time.process_time()
+                lines.append({"task": name, "seed": seed, "forms": measured(name, seed)})
+                path.parent.mkdir(parents=True, exist_ok=True)
+                with path.open("a") as file:
+                    file.write(json.dumps(lines[-1]) + "\n")
+                print(f"{name} {seed}: {time.process_time() - begun:.0f} s", flush=True)
+    return lines

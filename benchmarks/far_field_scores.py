@@ -9,14 +9,12 @@ gets the terms and the choice of `enkbayes.inference.far_field`, added to the te
 from __future__ import annotations
 
 import argparse
-import json
-import time
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
-from detector_tasks import DEVELOPMENT, TASKS, folder, parts, prepared, tensor_of
+from detector_tasks import DEVELOPMENT, parts, prepared, stored_forms, tensor_of
 from far_field import fitted_scale, likelihood_of
 
 from enkbayes.core.logit_noise import noisy_predictive
@@ -128,18 +126,8 @@ def main() -> None:
     parser.add_argument("--seeds", default="0")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    path = folder() / f"results-far-field-scores-v{VERSION}.jsonl"
-    lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-    known = {(line["task"], line["seed"]) for line in lines}
-    for seed in map(int, options.seeds.split(",")):
-        for name in options.tasks.split(";") if options.tasks else DEVELOPMENT:
-            if seed in TASKS[name].seeds and (name, seed) not in known:
-                begun = time.process_time()
-                lines.append({"task": name, "seed": seed, "forms": measured(name, seed)})
-                path.parent.mkdir(parents=True, exist_ok=True)
-                with path.open("a") as file:
-                    file.write(json.dumps(lines[-1]) + "\n")
-                print(f"{name} {seed}: {time.process_time() - begun:.0f} s", flush=True)
+    names, seeds = options.tasks.split(";") if options.tasks else DEVELOPMENT, map(int, options.seeds.split(","))
+    lines = stored_forms(f"far-field-scores-v{VERSION}", measured, names, seeds)
     keys = list(lines[0]["forms"]["none"])
     print(f"{len(lines)} networks: {', '.join(line['task'] for line in lines)}")
     print("| score | NLL, minus | " + " | ".join(keys[1:]) + " |")
