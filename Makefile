@@ -61,7 +61,7 @@ bench: .venv/.test .venv-peers/.ready  # all benchmarks except usefulness and de
 	$(BIN)/python benchmarks/sbc.py
 	$(BIN)/python benchmarks/compare_real.py
 
-bench-speed: .venv/.test .venv-peers/.ready  # the ratios of docs/speed.md only; half an hour
+bench-speed: .venv/.test .venv-peers/.ready  # the ratios of docs/results/speed.md only; half an hour
 	$(BIN)/python benchmarks/speed.py
 
 bench-usefulness: .venv/.test  # stores trained networks and results, so an interrupted run resumes

@@ -1,7 +1,7 @@
 """Which rows to label? `acquire` against random rows, margin sampling and epistemic uncertainty.
 
     python benchmarks/acquisition.py --development   # prints a table: how the method was chosen
-    python benchmarks/acquisition.py                 # results/acquisition.json and docs/acquisition.md
+    python benchmarks/acquisition.py                 # results/acquisition.json and docs/results/acquisition.md
 
 with OMP_NUM_THREADS=1, as `make bench-acquisition` sets it.
 
@@ -33,7 +33,7 @@ from enkbayes.reproduction.datasets.downloads import cache_folder
 
 HERE = Path(__file__).parent
 RESULT = HERE / "results" / "acquisition.json"
-PAGE = HERE.parent / "docs" / "acquisition.md"
+PAGE = HERE.parent / "docs" / "results" / "acquisition.md"
 
 POOL, FIRST, BATCH, ROUNDS = 600, 20, 10, 6
 REPEATS = 10

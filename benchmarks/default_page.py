@@ -1,4 +1,4 @@
-"""Write docs/defaults.md and its chart from results/defaults.json: tables, and targets with their outcome."""
+"""Write docs/results/defaults.md and its chart from results/defaults.json: tables, and targets with their outcome."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from default_methods import LARGEST_WORK, METHODS, NUTS_NAME, OURS, REFERENCE, S
 from default_sets import DEVELOPMENT, EVALUATION, LARGEST, RAREST, TEST_ROWS
 
 HERE = Path(__file__).parent
-PAGE = HERE.parent / "docs" / "defaults.md"
+PAGE = HERE.parent / "docs" / "results" / "defaults.md"
 RESULT = HERE / "results" / "defaults.json"
 CHART = HERE / "results" / "defaults.png"
 SMALL = (50, 200)  # training rows of the target for small data

@@ -1,7 +1,7 @@
 """How good is the first fit? `EnsembleClassifier()` against the usual choices on 36 data sets (default_sets.py).
 
     python benchmarks/defaults.py --sets development   # the half for choices: figures only, no page
-    python benchmarks/defaults.py --sets evaluation    # the other half: results/defaults.json, chart, docs/defaults.md
+    python benchmarks/defaults.py --sets evaluation    # the other half: results/defaults.json, chart, page
     python benchmarks/defaults.py --page               # only the page, from results/defaults.json
 
 Every fit adds a line of JSON to a file ($ENKBAYES_DATA or ~/.cache/enkbayes, folder defaults; or `--out`): data set,

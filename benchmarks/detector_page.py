@@ -1,4 +1,4 @@
-"""Write docs/detectors.md from results/detectors.json: out-of-distribution scores against those of pytorch-ood."""
+"""Write docs/results/detectors.md from results/detectors.json: our score against the detectors of pytorch-ood."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import jinja2
 import numpy as np
 
 HERE = Path(__file__).parent
-PAGE = HERE.parent / "docs" / "detectors.md"
+PAGE = HERE.parent / "docs" / "results" / "detectors.md"
 RESULT = HERE / "results" / "detectors.json"
 OURS = "OODScore"
 CONFIDENCE = "temperature scaling"  # confidence of the network itself, no detector of the package
@@ -190,7 +190,7 @@ def noise_scores(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def page(result: dict[str, Any]) -> str:
-    """Return docs/detectors.md, rendered from the results."""
+    """Return docs/results/detectors.md, rendered from the results."""
     template = jinja2.Template(
         (HERE / "detectors.md.jinja").read_text(encoding="utf-8"),
         keep_trailing_newline=True,

@@ -2,7 +2,7 @@
 
     python benchmarks/detectors.py --development       # the tasks on which the score was chosen
     python benchmarks/detectors.py                     # the tasks of the comparison
-    python benchmarks/detectors.py --page              # writes results/detectors.json and docs/detectors.md only
+    python benchmarks/detectors.py --page              # writes results/detectors.json and its page only
 
 The tasks are those of detector_tasks.py, which stores trained networks and the features of their layers in the cache.
 pytorch-ood runs in the environment .venv-peers, which `make bench` creates. Every task of a seed adds a line to a file

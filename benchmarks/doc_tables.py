@@ -1,5 +1,5 @@
-"""Fill the tables of docs/small_ensembles.md, docs/trust.md, docs/drift.md and docs/how_to/deploy.md from the results
-of informed, big_heads, predictive, sequential and head_speed.
+"""Fill the tables of small_ensembles.md, trust.md and drift.md in docs/understand, and docs/how_to/deploy.md, from
+the results of informed, big_heads, predictive, sequential and head_speed.
 
 python benchmarks/doc_tables.py
 
@@ -124,7 +124,9 @@ def filled(text: str, tables: dict[str, Callable[..., Rows]], *results: dict[str
 
 def pages() -> dict[Path, str]:
     """Return the pages with their tables filled from the committed results."""
-    small_page, trust_page, drift_page = (DOCS / name for name in ("small_ensembles.md", "trust.md", "drift.md"))
+    small_page, trust_page, drift_page = (
+        DOCS / f"understand/{name}.md" for name in ("small_ensembles", "trust", "drift")
+    )
     deploy_page = DOCS / "how_to/deploy.md"
     found = result("informed"), result("big_heads")
     return {

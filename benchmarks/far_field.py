@@ -1,6 +1,6 @@
 """Far-field variance in figures: two moons, small tasks of the usefulness benchmark, and how its form was chosen.
 
-    python benchmarks/far_field.py moons                 # four seeds; the table of docs/uncertainty.md
+    python benchmarks/far_field.py moons                 # four seeds; the table of docs/understand/uncertainty.md
     python benchmarks/far_field.py tasks                 # digits and tables, against temperature scaling, three seeds
     python benchmarks/far_field.py development           # other digits and other shifts: ridges, and either term alone
     python benchmarks/far_field.py tables                # classifiers on the development sets of default_sets.py

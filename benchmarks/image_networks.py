@@ -42,7 +42,7 @@ HERE = Path(__file__).parent
 RESULT = HERE / "results" / "image_networks.json"
 FORMS = HERE / "results" / "image_forms.json"
 OLDER = HERE / "results" / "usefulness.json"
-PAGE = HERE.parent / "docs" / "image_networks.md"
+PAGE = HERE.parent / "docs" / "results" / "image_networks.md"
 Vector = np.ndarray[Any, Any]
 
 VERSION = 1  # of the stored predictions

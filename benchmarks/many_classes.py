@@ -1,6 +1,6 @@
 """Measure classifiers with many classes against scikit-learn: processor time, memory, log loss, calibration.
 
-    python benchmarks/many_classes.py                       # all cases; writes the results and docs/many_classes.md
+    python benchmarks/many_classes.py                       # all cases; writes the results and the page
     python benchmarks/many_classes.py --case "15,000 x 384 x 150"
     python benchmarks/many_classes.py --page                # the page alone, from the results
 
@@ -42,7 +42,7 @@ from enkbayes.inference.many_classes import WidthAverage
 from enkbayes.samplers.start import default_sampler
 
 RESULTS = Path(__file__).parent / "results" / "many_classes.json"
-PAGE = Path(__file__).parent.parent / "docs" / "many_classes.md"
+PAGE = Path(__file__).parent.parent / "docs" / "results" / "many_classes.md"
 TEST = 4_000
 STRENGTHS = (0.01, 0.1, 1.0, 10.0)
 CASES = {  # kind, rows, features, classes, repetitions, whether the fixed prior is fitted

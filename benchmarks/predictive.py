@@ -4,8 +4,9 @@ before and after polish.
 python benchmarks/predictive.py [--seeds 5]
 
 Figures are mean absolute errors of predicted probabilities, averaged over seeds. The reference on breast cancer and
-wine is a long NUTS run at the training rows. The reference on the test problems T1 to T6 (docs/trust.md) is a long HMC
-run at 200 new inputs. Both are stored in tests/golden. The script writes benchmarks/results/predictive.json.
+wine is a long NUTS run at the training rows. The reference on the test problems T1 to T6
+(docs/understand/trust.md) is a long HMC run at 200 new inputs. Both are stored in
+tests/golden. The script writes benchmarks/results/predictive.json.
 """
 
 from __future__ import annotations

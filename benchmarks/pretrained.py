@@ -38,7 +38,7 @@ from enkbayes.storage.files import replacing
 
 HERE = Path(__file__).parent
 RESULT = HERE / "results" / "pretrained.json"
-PAGE = HERE.parent / "docs" / "pretrained.md"
+PAGE = HERE.parent / "docs" / "results" / "pretrained.md"
 Vector = np.ndarray[Any, Any]
 
 REPEATS = 3

@@ -48,13 +48,13 @@ def accuracy() -> list[Row]:
             "mean error of predicted probabilities, against NUTS",
             "breast cancer and wine, prior fixed",
             shown,
-            "trust.md",
+            "understand/trust.md",
         ),
         (
             "the same error, on problems built to be hard",
             f"worst of six ({hard}: the posterior is far from Gaussian)",
             f"{found[hard]:.3f}",
-            "trust.md",
+            "understand/trust.md",
         ),
     ]
 
@@ -72,13 +72,13 @@ def defaults() -> list[Row]:
             "log loss, divided by that of `LogisticRegressionCV`",
             f"default, {sets} data sets, 50 and 200 rows",
             f"{small.ratio:.2f} ({small.wins:.0%} wins)",
-            "defaults.md",
+            "results/defaults.md",
         ),
         (
             "log loss, divided by that of `LogisticRegressionCV`",
             f"default, the same sets, 50 to 5,000 rows ({whole.pairs} cases)",
             f"{whole.ratio:.2f} ({whole.wins:.0%} wins)",
-            "defaults.md",
+            "results/defaults.md",
         ),
     ]
 
@@ -110,31 +110,31 @@ def times() -> list[Row]:
             "time, divided by `LogisticRegression`",
             "fixed prior, two classes, 10,000 rows x 256 features",
             f"{point:.1f}",
-            "speed.md",
+            "results/speed.md",
         ),
         (
             "time, divided by NUTS (7 chains of 500)",
             "fixed prior, two classes, 300 rows x 50 features",
             f"1 / {nuts:,.0f}",
-            "speed.md",
+            "results/speed.md",
         ),
         (
             "time, divided by `LogisticRegressionCV`",
             "default, the same sets, 50 to 5,000 rows",
             f"median {np.median(costs):.1f}, most {max(costs):.0f}",
-            "defaults.md",
+            "results/defaults.md",
         ),
         (
             "time, divided by `LogisticRegression`",
             f"default, many classes: {large}",
             f"{ratios[large]:.1f}",
-            "many_classes.md",
+            "results/many_classes.md",
         ),
         (
             "time, divided by `LogisticRegression`",
             f"default, {least_k} to {most_k} classes, at most {most:,} rows",
             f"{min(others):.0f} to {max(others):.0f}",
-            "many_classes.md",
+            "results/many_classes.md",
         ),
     ]
 
@@ -150,7 +150,7 @@ def networks() -> list[Row]:
             "log loss minus that of temperature scaling",
             f"last layers with held-out rows, no far-field variance, {len(tasks)} tasks",
             f"median {np.median(gains):+.3f}, worst {max(gains):+.4f}",
-            "usefulness.md",
+            "results/usefulness.md",
         ),
     ]
 
@@ -171,7 +171,7 @@ def detectors() -> list[Row]:
                 f"AUROC of {group} out-of-distribution rows",
                 f"`OODScore`, {tasks} tasks, {kind} ({others})",
                 f"{ours[group]:.2f} ({best[group]:.2f}; {confidence[group]:.2f})",
-                "detectors.md",
+                "results/detectors.md",
             )
         )
     return rows
@@ -186,7 +186,7 @@ def far_away() -> Row:
         "confidence far from the data (1/2 is right)",
         f"two moons, {len(found)} networks, far-field variance (without)",
         f"{with_it:.2f} ({without:.2f})",
-        "uncertainty.md",
+        "understand/uncertainty.md",
     )
 
 

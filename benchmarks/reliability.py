@@ -1,4 +1,4 @@
-"""Write docs/reliability.md from the results of the campaigns: what was tried, what failed, and what is promised.
+"""Write docs/results/reliability.md from the results of the campaigns: what was tried, what failed, what is promised.
 
     python benchmarks/reliability.py [--memory] [--audit]
 
@@ -21,7 +21,7 @@ import numpy as np
 from environment import sources
 
 HERE = Path(__file__).parent
-PAGE = HERE.parent / "docs" / "reliability.md"
+PAGE = HERE.parent / "docs" / "results" / "reliability.md"
 FITS = 500
 WARM = 50  # fits before the first measurement
 
@@ -33,7 +33,7 @@ def result(name: str) -> dict[str, Any] | None:
 
 
 def page() -> str:
-    """Return docs/reliability.md, rendered from the results."""
+    """Return docs/results/reliability.md, rendered from the results."""
     template = jinja2.Template(
         (HERE / "reliability.md.jinja").read_text(encoding="utf-8"),
         keep_trailing_newline=True,

@@ -13,7 +13,7 @@ posterior to them. Over replications the true weights are draws of the fitted po
   transform is uniform.
 
 Ranks are those among the particles and among independent draws (`posterior.sample`), before and after 20 sweeps of
-`polish`. Results are written to benchmarks/results/sbc.json and docs/calibration_of_samplers.md.
+`polish`. Results are written to benchmarks/results/sbc.json and docs/results/calibration_of_samplers.md.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ import enkbayes as eb
 
 ROOT = Path(__file__).parent
 RESULTS = ROOT / "results" / "sbc.json"
-PAGE = ROOT.parent / "docs" / "calibration_of_samplers.md"
+PAGE = ROOT.parent / "docs" / "results" / "calibration_of_samplers.md"
 SAMPLERS = {
     "equilibrium": eb.Equilibrium(),
     "mean-field": eb.MeanField(),

@@ -1,6 +1,6 @@
 """Measure the cost of a step on one and two processes, and extrapolate to a cluster.
 
-    python benchmarks/scaling.py        # writes benchmarks/results/scaling.json and docs/cluster.md
+    python benchmarks/scaling.py        # writes benchmarks/results/scaling.json and docs/results/cluster.md
 
 Strong scaling keeps the total number of rows, weak scaling the number of rows per process. Every process has one BLAS
 thread. A step has three parts: sums over the rows of a process, the all-reduce, and the small dense algebra that every
@@ -24,7 +24,7 @@ import numpy as np
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results" / "scaling.json"
-PAGE = HERE.parent / "docs" / "cluster.md"
+PAGE = HERE.parent / "docs" / "results" / "cluster.md"
 SIZES = {"D 256, J 600": (256, 600, 20_000), "D 64, J 200": (64, 200, 200_000)}
 REPETITIONS = 9
 CLUSTER = (1, 8, 64, 512)
@@ -96,7 +96,7 @@ def predicted(one: dict[str, float], rows: int, D: int, processes: int, total: i
 
 
 def page(results: dict[str, Any]) -> str:
-    """Return docs/cluster.md, rendered from the results."""
+    """Return docs/results/cluster.md, rendered from the results."""
 
     def ms(*seconds: float) -> list[str]:
         return [f"{1e3 * s:,.1f}" for s in seconds]

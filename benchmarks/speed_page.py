@@ -1,4 +1,4 @@
-"""Write docs/speed.md from the results of speed.py, profile_step.py, streaming.py and big_heads.py.
+"""Write docs/results/speed.md from the results of speed.py, profile_step.py, streaming.py and big_heads.py.
 
 python benchmarks/speed_page.py
 """
@@ -12,7 +12,7 @@ from typing import Any
 import jinja2
 
 HERE = Path(__file__).parent
-PAGE = HERE.parent / "docs" / "speed.md"
+PAGE = HERE.parent / "docs" / "results" / "speed.md"
 HARDER = ("white features", "reused memory")  # harder cases, to which the targets did not originally apply
 
 
@@ -22,7 +22,7 @@ def result(name: str) -> dict[str, Any]:
 
 
 def page() -> str:
-    """Return docs/speed.md, rendered from the results."""
+    """Return docs/results/speed.md, rendered from the results."""
     speed, profile, heads, streaming = (result(name) for name in ("speed", "profile", "big_heads", "streaming"))
     peers = ", ".join(f"{name} {version}" for name, version in speed["environment"]["peers"].items())
     rows = [row for part in speed["bars"].values() for row in part]

@@ -1,4 +1,4 @@
-"""Write docs/usefulness.md and its chart from results/usefulness.json: tables, and targets with their outcome.
+"""Write docs/results/usefulness.md and its chart from results/usefulness.json: tables, and targets with their outcome.
 
 python benchmarks/useful_page.py
 """
@@ -15,7 +15,7 @@ import jinja2
 import numpy as np
 
 HERE = Path(__file__).parent
-PAGE = HERE.parent / "docs" / "usefulness.md"
+PAGE = HERE.parent / "docs" / "results" / "usefulness.md"
 PREDICTIONS = {"accuracy": ".4f", "NLL": ".4f", "calibrated NLL": ".4f", "ECE": ".3f", "Brier": ".4f"}
 SEPARATION = {
     "error at 80 % coverage": ".4f",

@@ -6,7 +6,7 @@
 
 The figures of a method, a task and a seed are kept in the cache ($ENKBAYES_DATA or ~/.cache/enkbayes, folder
 usefulness), together with the networks and their checkpoints, so an interrupted run continues. The table is written to
-results/usefulness.json, the chart to results/usefulness.png, the page to docs/usefulness.md, which explains the
+results/usefulness.json, the chart to results/usefulness.png, the page to docs/results/usefulness.md, which explains the
 columns.
 """
 

@@ -99,7 +99,7 @@ def test_the_version_is_stated_once():
 
 
 def test_every_file_of_the_equation_map_exists():
-    text = (ROOT.parents[1] / "docs" / "equations.md").read_text()
+    text = (ROOT.parents[1] / "docs" / "understand" / "equations.md").read_text()
     for word in text.split("`"):
         if word.endswith(".py"):
             assert (ROOT / word).exists() or (ROOT.parents[1] / word).exists(), word

@@ -19,7 +19,7 @@ ROOT = Path(scaling.__file__).parent.parent
 
 def test_the_page_of_the_cluster_is_made_of_the_results():
     results = json.loads((ROOT / "benchmarks/results/scaling.json").read_text(encoding="utf-8"))
-    assert (ROOT / "docs/cluster.md").read_text(encoding="utf-8") == scaling.page(results)
+    assert (ROOT / "docs/results/cluster.md").read_text(encoding="utf-8") == scaling.page(results)
 
 
 def test_the_page_of_real_data_is_made_of_the_results():
@@ -28,10 +28,12 @@ def test_the_page_of_real_data_is_made_of_the_results():
 
 
 def test_the_page_of_speed_is_made_of_the_results():
-    assert (ROOT / "docs/speed.md").read_text(encoding="utf-8") == speed_page.page()
+    assert (ROOT / "docs/results/speed.md").read_text(encoding="utf-8") == speed_page.page()
 
 
-@pytest.mark.parametrize("page", ["small_ensembles.md", "trust.md", "drift.md", "how_to/deploy.md"])
+@pytest.mark.parametrize(
+    "page", [*(f"understand/{name}.md" for name in ("small_ensembles", "trust", "drift")), "how_to/deploy.md"]
+)
 def test_tables_of_other_pages_are_made_of_the_results(page):
     path = ROOT / "docs" / page
     assert path.read_text(encoding="utf-8") == doc_tables.pages()[path]
@@ -49,7 +51,7 @@ def test_the_page_of_usefulness_is_made_of_the_results():
         for name in ("usefulness", "useful_choices", "useful_scores")
     ]
     page = useful_page.page(*found)
-    assert (ROOT / "docs/usefulness.md").read_text(encoding="utf-8") == page
+    assert (ROOT / "docs/results/usefulness.md").read_text(encoding="utf-8") == page
     assert max(map(len, page.splitlines())) <= 120
     for result in found:  # no task has taken the figures of another
         figures = [json.dumps(task) for task in result["tasks"].values()]

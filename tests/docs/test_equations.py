@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-PAGE = (Path(__file__).parents[2] / "docs/equations.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs/understand/equations.md").read_text(encoding="utf-8")
 LAST = 50  # numbered equations of the paper, appendix included
 
 

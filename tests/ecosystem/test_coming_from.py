@@ -5,20 +5,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-DOCS = Path(__file__).parents[2] / "docs"
+PAGES = Path(__file__).parents[2] / "docs/coming_from"
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
 def run(page):
     """Run the blocks of a page one after the other; return what they have defined."""
     names = {"__name__": page}
-    for block in (DOCS / page).read_text(encoding="utf-8").split("```python\n")[1:]:
+    for block in (PAGES / page).read_text(encoding="utf-8").split("```python\n")[1:]:
         exec(compile(block.split("```")[0], page, "exec"), names)
     return names
 
 
 def test_logistic_regression():
-    names = run("from_logistic_regression.md")
+    names = run("logistic_regression.md")
     theirs, ours = (names[name].predict_proba(names["X"]) for name in ("theirs", "ours"))
     np.testing.assert_array_equal(theirs.argmax(axis=1), ours.argmax(axis=1))
     assert np.abs(theirs - ours).mean() == pytest.approx(0.003, abs=5e-4)
@@ -28,7 +28,7 @@ def test_logistic_regression():
 def test_laplace_torch():
     pytest.importorskip("laplace")
     torch = pytest.importorskip("torch")
-    names = run("from_laplace_torch.md")
+    names = run("laplace_torch.md")
     labels = names["y"][500:]
 
     def loss(proba):
@@ -41,7 +41,7 @@ def test_laplace_torch():
 
 def test_statsmodels(capsys):
     pytest.importorskip("statsmodels")
-    names = run("from_statsmodels.md")
+    names = run("statsmodels.md")
     columns = ["age", "dose"]
     theirs, rows, spread = names["theirs"], names["rows"].loc[columns], names["spread"]
     np.testing.assert_allclose(rows["mean"] / spread, theirs.params[columns], atol=0.2 * theirs.bse[columns].max())
@@ -53,7 +53,7 @@ def test_statsmodels(capsys):
 
 def test_numpyro():
     pytest.importorskip("numpyro")
-    names = run("from_numpyro.md")
+    names = run("numpyro.md")
     theirs, ours = names["their_draws"], names["our_draws"]
     assert theirs.shape == ours.shape == (4000, 5)
     sd = theirs.std(axis=0)

@@ -279,7 +279,7 @@ def test_equilibrium_is_much_closer_to_nuts_than_laplace():
 
 
 def test_the_python_of_the_documentation_runs():
-    text = (ROOT / "docs/compare.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs/how_to/compare.md").read_text(encoding="utf-8")
     names: dict = {}
     exec(compile(text.split("```python\n")[1].split("```")[0], "compare.md", "exec"), names)
     rows = {name: names["found"].row(name).distance for name in ("equilibrium", "laplace")}

@@ -61,7 +61,7 @@ def easy(tmp_path):
 
 @pytest.fixture
 def hard(tmp_path):
-    """The test problem T5 (docs/trust.md) as a file."""
+    """The test problem T5 (docs/understand/trust.md) as a file."""
     features, labels = relu_data()
     np.savez(tmp_path / "hard.npz", features=features, labels=labels)
     return tmp_path / "hard.npz"

@@ -1,8 +1,8 @@
-"""The likelihood that docs/add_a_likelihood.md builds, read from that page."""
+"""The likelihood that docs/develop/add_a_likelihood.md builds, read from that page."""
 
 from pathlib import Path
 
-PAGE = Path(__file__).parents[2] / "docs" / "add_a_likelihood.md"
+PAGE = Path(__file__).parents[2] / "docs" / "develop" / "add_a_likelihood.md"
 
 
 def blocks():

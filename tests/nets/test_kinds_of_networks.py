@@ -1,4 +1,4 @@
-"""The tables of docs/networks.md: each kind of network and of batch works, or is refused in one sentence."""
+"""The tables of docs/how_to/networks.md: each kind of network and of batch works, or is refused in one sentence."""
 
 import copy
 import io

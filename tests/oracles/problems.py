@@ -1,4 +1,4 @@
-"""The test problems T0 to T6 of docs/trust.md, and small problems for tests/laws."""
+"""The test problems T0 to T6 of docs/understand/trust.md, and small problems for tests/laws."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def relu_data():
 
 
 def method_problem(name):
-    """Return one of the test problems T0 to T6 (docs/trust.md)."""
+    """Return one of the test problems T0 to T6 (docs/understand/trust.md)."""
     if name == "T5":
         return eb.Problem.create(*relu_data(), 2.0)
     D, N, seed, scale, variance = {

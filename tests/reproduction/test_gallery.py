@@ -56,7 +56,7 @@ def test_no_plot_is_left_out(gallery):
 def test_the_page_of_the_documentation_is_small_and_names_everything():
     docs = SCRIPT.parents[1] / "docs"
     assert 50_000 < (docs / "figures.png").stat().st_size < 200_000
-    text = (docs / "figures.md").read_text()
+    text = (docs / "how_to/figures.md").read_text()
     for module in (plots, metrics):
         for name in module.__all__:
             if inspect.isfunction(getattr(module, name)):

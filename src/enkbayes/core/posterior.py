@@ -256,9 +256,9 @@ class Posterior:
         If the particles are draws of a fitted Gaussian this is the closed-form integral over it, whatever their number.
         It is as accurate as their average (`mean_proba`), or more accurate, in every case of
         `benchmarks/predictive.py`. Against NUTS on breast cancer it is off by .0002, the average of J = 20, 50, 200
-        particles by .0009, .0005, .0003. On the test problems of `docs/trust.md` it is off by .0002 on T1, against
-        .0036, .0014, .0007, and by .028 on T4, the hardest, against .056, .039, .031. Polished particles (`polish`) are
-        averaged as soon as the error of the Gaussian exceeds their noise.
+        particles by .0009, .0005, .0003. On the test problems of `docs/understand/trust.md` it is off by .0002 on T1,
+        against .0036, .0014, .0007, and by .028 on T4, the hardest, against .056, .039, .031. Polished particles
+        (`polish`) are averaged as soon as the error of the Gaussian exceeds their noise.
 
         For a nonlinear problem pass the function theta (J, P) -> logits (n, J) or (n, J, K) of the new data instead of
         features. `noise` (n,) is the variance of independent noise in every logit; see `core.logit_noise`.

@@ -19,7 +19,7 @@ was chosen on development tasks (`benchmarks/far_field.py`).
 Along a ray x = t d, leverages are quadratic in t, and the standard deviation enters as at most 2/3. So v(x) grows like
 t^3 at least and the standard deviation of r like t^(3/2), while the logits of a ReLU network grow like t. Their
 quotient tends to zero, and the average of softmax(z + r) to that of softmax(r), which is 1/K for every class, because
-r is exchangeable. `docs/uncertainty.md` has the proof.
+r is exchangeable. `docs/understand/uncertainty.md` has the proof.
 
 The outputs of a layer are h = W a. They do not change under an affine map of its inputs a that W undoes, so neither
 does v: the ridge is measured in what the network computes, not in the coordinates of its inputs.

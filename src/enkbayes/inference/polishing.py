@@ -5,7 +5,8 @@ Gaussian leaves the posterior invariant, so in the limit of many sweeps the part
 was. Every second sweep uses a Gaussian that is wider in the directions that the data inform. There the fitted one is
 too narrow when the posterior is skewed, and its ellipses reach the far side slowly; a wide Gaussian alone would be slow
 where the fitted one is right, the more so the more parameters there are. On the three hardest test problems of
-`docs/trust.md`, T3, T5 and T4, the mean ratio of variances after 20 sweeps is .99, .95, .91 instead of .96, .90, .83.
+`docs/understand/trust.md`, T3, T5 and T4, the mean ratio of variances after 20 sweeps is .99, .95, .91 instead of .96,
+.90, .83.
 """
 
 from __future__ import annotations

@@ -10,9 +10,9 @@ tilted distribution. A site is right when posterior and tilted distribution have
 
 The samplers of this package minimise KL(q || posterior) instead. That is robust, but the Gaussian is too narrow, and
 the bound on the evidence gets worse as the prior widens: it is off by 7.6 on the hardest test problem of
-`docs/trust.md`, T4, where this evidence is off by .05. So priors are compared by this evidence. All sites move at once,
-with damping when needed, and the sums over rows are those of any other step. The moments of tilted distributions are
-those of `tilted.py`, in the same way for every likelihood.
+`docs/understand/trust.md`, T4, where this evidence is off by .05. So priors are compared by this evidence. All sites
+move at once, with damping when needed, and the sums over rows are those of any other step. The moments of tilted
+distributions are those of `tilted.py`, in the same way for every likelihood.
 """
 
 from __future__ import annotations

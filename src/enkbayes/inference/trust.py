@@ -15,9 +15,10 @@ and ELBO. Spread over the gamma = tr(I - P P0^{-1}) directions that the data inf
     shift = sqrt(2 KL / gamma)
 
 is the error of a Gaussian whose mean is off by this many standard deviations in each of those directions. The table
-shows the figures on seven test problems (`docs/trust.md` describes them) above the true errors of the Gaussian: of its
-mean in standard deviations, and the smallest and the mean ratio of its variances to the true ones. The shift follows
-the true errors. k-hat and effective share do not, because they also fall with the number of parameters:
+shows the figures on seven test problems (`docs/understand/trust.md` describes them) above the true errors of the
+Gaussian: of its mean in standard deviations, and the smallest and the mean ratio of its variances to the true ones.
+The shift follows the true errors. k-hat and effective share do not, because they also fall with the number of
+parameters:
 
     ==========  ====  ====  ====  ====  =====  ====  ====
     problem      T0    T1    T2    T3     T4    T5    T6
