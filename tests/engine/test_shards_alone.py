@@ -52,7 +52,7 @@ def test_no_source_anywhere_is_an_error():
 
 
 def test_shards_must_agree(monkeypatch):
-    def gather(thing, group=None):
+    def gather(thing):
         size, (dim, *rest) = thing
         return [thing, (size, (dim + 1, *rest))]
 
@@ -100,10 +100,10 @@ def test_a_single_class_is_an_error():
 )
 def test_bad_input_is_raised_with_the_number_of_the_process(monkeypatch, error, words):
     monkeypatch.setattr(processes, "connected", lambda: True)
-    monkeypatch.setattr(processes, "gather", lambda said, group: ["", said])
+    monkeypatch.setattr(processes, "gather", lambda said: ["", said])
     with pytest.raises(ValueError, match=f"process 1: {words}"), processes.shared_errors():
         raise error
-    monkeypatch.setattr(processes, "gather", lambda said, group: ["of the first", said])
+    monkeypatch.setattr(processes, "gather", lambda said: ["of the first", said])
     with pytest.raises(ValueError, match=r"^of the first$"), processes.shared_errors():
         pass
 
@@ -148,7 +148,7 @@ def test_a_shard_whose_weights_are_all_zero():
 
 def test_one_shard_may_have_weights_of_zero_only(monkeypatch):
     """Another process has positive weights."""
-    monkeypatch.setattr("enkbayes.core.problem.gather", lambda thing, group=None: [thing, _of_another(thing)])
+    monkeypatch.setattr("enkbayes.core.problem.gather", lambda thing: [thing, _of_another(thing)])
     problem = eb.Problem.create_sharded(X, Y, weights=np.zeros(90))
     assert problem.size == 180
 
@@ -169,7 +169,7 @@ class Positive(eb.Normal):
 
 
 def test_a_shard_without_rows_takes_a_target_of_another_process(monkeypatch):
-    def gather(thing, group=None):
+    def gather(thing):
         if isinstance(thing, tuple) and isinstance(thing[0], int):
             return [thing, (3, thing[1])]
         return [thing, {list: [2.5], bool: True}.get(type(thing), 2.5)]

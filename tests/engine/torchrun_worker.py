@@ -25,10 +25,10 @@ def losing(after):
     """Return a sum over processes that kills this process when it is asked for the `after`-th time."""
     left = iter(range(after))
 
-    def lost_sum(value, group=None):
+    def lost_sum(value):
         if next(left, None) is None:
             os.kill(os.getpid(), signal.SIGKILL)
-        return all_sum(value, group)
+        return all_sum(value)
 
     return lost_sum
 

@@ -5,7 +5,6 @@ import pytest
 
 import enkbayes as eb
 from enkbayes.inference.leave_one_out import cavity, leave_one_out_losses
-from enkbayes.inference.propagation import left_out_proba, propagate
 from enkbayes.solvers.laplace import laplace
 from enkbayes.solvers.map_estimate import map_estimate
 
@@ -114,19 +113,6 @@ def test_a_structured_covariance_will_do():
     assert structured.ensemble.complement is not None
     a, b = (leave_one_out_losses(task, posterior.fitted) for posterior in (full, structured))
     np.testing.assert_allclose(a.mean(), b.mean(), rtol=0.05)
-
-
-def test_expectation_propagation_leaves_less_of_a_row_in_the_others():
-    """40 rows, 30 features, prior variance 1000: mean-field cavities are too good, and those of EP half as much."""
-    rng = np.random.default_rng(0)
-    features = rng.standard_normal((40, 30))
-    labels = features[:, 0] + 0.5 * rng.standard_normal(40) > 0
-    task = eb.Problem.create(features, labels, 1000.0, intercept=100.0)
-    exact, mean_field = really_left_out(task).mean(), leave_one_out_losses(task, fit(task).ensemble).mean()
-    proba = left_out_proba(task, propagate(task))
-    by_propagation = -np.log(proba[np.arange(40), task.targets.astype(int)]).mean()
-    assert mean_field < by_propagation < exact
-    assert exact - by_propagation < 0.5 * (exact - mean_field)
 
 
 def test_a_laplace_fit_has_the_slope_and_the_curvature_of_its_mode():

@@ -256,17 +256,6 @@ class MixturePosterior:
             raise ValueError("the priors of the components are unknown; expected a mixture with priors=")
         return [problem.with_prior(prior) for prior in self.priors]
 
-    def reweighted(self, weights: Any, message: str = "") -> MixturePosterior:
-        """Return the mixture with other weights, which need not be normalised.
-
-        >>> import enkbayes as eb
-        >>> posterior = eb.run(eb.Problem.create([[1.0], [2.0], [-1.0], [0.5]], [1, 1, 0, 0]))
-        >>> MixturePosterior((posterior, posterior), (0.5, 0.5)).reweighted([1, 3]).weights
-        (0.25, 0.75)
-        """
-        shares = np.asarray(weights, dtype=np.float64)
-        return replace(self, weights=tuple(map(float, shares / shares.sum())), message=message or self.message)
-
     @cached_property
     def _pooled(self) -> Posterior:
         """The particles, as a posterior that averages over them."""

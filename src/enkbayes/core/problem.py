@@ -189,7 +189,6 @@ class Problem:
         labels: Any,
         prior: Gaussian | float = 1.0,
         *,
-        group: Any = None,
         likelihood: Likelihood | None = None,
         classes: Any = None,
         **settings: Any,
@@ -199,12 +198,12 @@ class Problem:
         Other parameters are those of `create`. Bad input on one process raises its error on all of them. Call
         `enkbayes.engine.connect()` first.
         """
-        known, example = shared_classes(labels, classes, group) if has_classes(likelihood) else None, None
+        known, example = shared_classes(labels, classes) if has_classes(likelihood) else None, None
         if known is None:
-            example = next((some[0] for some in gather(to_numpy(labels)[:1].tolist(), group) if some), 0.0)
-        with shared_errors(group):
+            example = next((some[0] for some in gather(to_numpy(labels)[:1].tolist()) if some), 0.0)
+        with shared_errors():
             problem, positive = _local(features, labels, prior, example, likelihood, known, **settings)
-        return _checked(problem, positive, group)
+        return _checked(problem, positive)
 
     @classmethod
     def stream_sharded(
@@ -212,7 +211,6 @@ class Problem:
         source: Iterable[Any] | None,
         prior: Gaussian | float = 1.0,
         *,
-        group: Any = None,
         likelihood: Likelihood | None = None,
         classes: Any = None,
         **settings: Any,
@@ -223,25 +221,25 @@ class Problem:
         Other parameters are those of `stream`. Without `classes` the sources are read once more.
         """
         labels: Any = []
-        with shared_errors(group):
+        with shared_errors():
             if source is not None and classes is None and has_classes(likelihood):
                 labels = np.unique(np.concatenate([np.unique(to_numpy(part[1])) for part in source]))
-        known = shared_classes(labels, classes, group) if has_classes(likelihood) else None
+        known = shared_classes(labels, classes) if has_classes(likelihood) else None
         mine, positive, example = None, False, None
-        with shared_errors(group):
+        with shared_errors():
             if source is not None:
                 mine, positive = cls._streamed(source, prior, likelihood, classes=known, **settings)
                 example = None if known is not None else float(_first_target(mine.rows))
-        shapes = gather(None if mine is None else (mine.rows.width, str(mine.prior.mean.dtype), example), group)
+        shapes = gather(None if mine is None else (mine.rows.width, str(mine.prior.mean.dtype), example))
         found = [shape for shape in shapes if shape is not None]
-        with shared_errors(group):
+        with shared_errors():
             if not found:
                 raise ValueError("no process has a source; expected at least one")
             if mine is None:
                 width, dtype, example = found[0]
                 empty = np.zeros((0, width), dtype=dtype.rpartition(".")[2])
                 mine, positive = _local(empty, [], prior, example, likelihood, known, **settings)
-        return _checked(mine, positive, group)
+        return _checked(mine, positive)
 
     @classmethod
     def nonlinear(
@@ -414,14 +412,14 @@ class Problem:
             prior=Gaussian(*(to_numpy(x).astype(np.float64) for x in (prior.mean, prior.cov))),
         )
 
-    def shard(self, group: Any = None) -> Problem:
+    def shard(self) -> Problem:
         """Return the problem of all processes' rows from the problem of this one's, in memory or streamed; parameters,
         classes and dtypes of the processes must agree.
         """
         self.linear_logits("a problem of several processes")
         known = None if self.classes is None else tuple(np.asarray(self.classes).tolist())
         about = (self.dim, str(self.prior.mean.dtype).rpartition(".")[2], repr(self.likelihood), known)
-        shards = gather((self.size, about), group)
+        shards = gather((self.size, about))
         if len({kind for _, kind in shards}) > 1:
             kinds = [kind for _, kind in shards]
             raise ValueError(
@@ -429,12 +427,12 @@ class Problem:
             )
         sizes, target = [size for size, _ in shards], None
         if 0 in sizes:  # a process without rows needs some target in order to compute sums that are zero
-            found = gather(_first_target(self.rows) if self.size else None, group)
+            found = gather(_first_target(self.rows) if self.size else None)
             of_rows = [one for one in found if one is not None]
             if not of_rows:
                 raise ValueError("no process has any rows; expected at least one")
             target = self.likelihood.targets(np.asarray(of_rows[:1]), self.prior.mean)
-        return replace(self, rows=ShardedRows(self.rows, sum(sizes), group, target))
+        return replace(self, rows=ShardedRows(self.rows, sum(sizes), target))
 
     @cached_property
     def coarse(self) -> Problem | None:
@@ -478,11 +476,11 @@ def _local(
     return one.subset(np.zeros(0, dtype=np.int64)), False
 
 
-def _checked(problem: Problem, positive: bool, group: Any) -> Problem:
+def _checked(problem: Problem, positive: bool) -> Problem:
     """Return the problem of all processes' rows, at least one of which must have a positive weight."""
-    if not any(gather(positive, group)):
+    if not any(gather(positive)):
         raise ValueError(ALL_ZERO)
-    return problem.shard(group)
+    return problem.shard()
 
 
 def _first_target(rows: Rows) -> Any:

@@ -132,16 +132,16 @@ def _sorted(found: set[Any]) -> list[Any]:
         raise ValueError(f"labels are of several kinds, {', '.join(kinds)}; expected all text or all numbers") from None
 
 
-def shared_classes(labels: Any, classes: Any = None, group: Any = None) -> np.ndarray[Any, Any]:
+def shared_classes(labels: Any, classes: Any = None) -> np.ndarray[Any, Any]:
     """Return `classes`, or without them all that the labels (n,) of all processes have; n may be 0."""
     if classes is not None:
         return np.asarray(classes)
     mine = np.unique(to_numpy(labels)).tolist() if len(labels) else []
-    return np.unique(np.asarray([label for part in gather(mine, group) for label in part]))
+    return np.unique(np.asarray([label for part in gather(mine) for label in part]))
 
 
-def shared_counts(labels: Any, classes: Any, weights: Any = None, group: Any = None) -> np.ndarray[Any, Any]:
+def shared_counts(labels: Any, classes: Any, weights: Any = None) -> np.ndarray[Any, Any]:
     """Return the number of rows of each class (K,) on all processes, in sorted order; this one may have none."""
-    with shared_errors(group):
+    with shared_errors():
         mine = class_counts(labels, classes, weights)
-    return np.asarray(np.sum(gather(mine, group), axis=0))
+    return np.asarray(np.sum(gather(mine), axis=0))

@@ -65,7 +65,7 @@ def connected() -> bool:
     return processes is not None and processes.is_available() and processes.is_initialized()
 
 
-def all_sum(arrays: tuple[Any, ...], group: Any = None) -> tuple[Any, ...]:
+def all_sum(arrays: tuple[Any, ...]) -> tuple[Any, ...]:
     """Return the sums over all processes of some arrays, in one all-reduce."""
     if not connected():
         return arrays
@@ -76,13 +76,13 @@ def all_sum(arrays: tuple[Any, ...], group: Any = None) -> tuple[Any, ...]:
     tensors = [x if torch.is_tensor(x) else torch.as_tensor(np.array(to_numpy(x), copy=True)) for x in arrays]
     flat = torch.cat([tensor.reshape(-1).to(tensors[-1]) for tensor in tensors])
     with together():
-        distributed.all_reduce(flat, group=group)
+        distributed.all_reduce(flat)
     parts = flat.split([tensor.numel() for tensor in tensors])
     found = (part.reshape(tensor.shape) for part, tensor in zip(parts, tensors, strict=True))
     return tuple(x if torch.is_tensor(reference) else like(x.numpy(), reference) for x in found)
 
 
-def gather(thing: Any, group: Any = None) -> list[Any]:
+def gather(thing: Any) -> list[Any]:
     """Return the objects of all processes to each of them, in order.
 
     >>> gather("alone")
@@ -92,23 +92,23 @@ def gather(thing: Any, group: Any = None) -> list[Any]:
         return [thing]
     from torch import distributed
 
-    everything: list[Any] = [None] * distributed.get_world_size(group)
+    everything: list[Any] = [None] * distributed.get_world_size()
     with together():
-        distributed.all_gather_object(everything, thing, group=group)
+        distributed.all_gather_object(everything, thing)
     return everything
 
 
-def first(thing: Any, group: Any = None) -> Any:
+def first(thing: Any) -> Any:
     """Return the thing of the first process to all of them.
 
     >>> first(7)
     7
     """
-    return gather(thing, group)[0]
+    return gather(thing)[0]
 
 
 @contextmanager
-def shared_errors(group: Any = None) -> Iterator[None]:
+def shared_errors() -> Iterator[None]:
     """Raise an error that the block raises on one process on all of them, so that none waits for the others.
 
     The block must not communicate. An error of the first process is raised as it is, one of another process with its
@@ -124,8 +124,7 @@ def shared_errors(group: Any = None) -> Iterator[None]:
         said = f"{error.filename}: {error.strerror}" if error.filename else str(error)
     except (ValueError, ImportError) as error:
         said = str(error)
-    sentences = gather(said, group)
-    for number, sentence in enumerate(sentences):
+    for number, sentence in enumerate(gather(said)):
         if sentence:
             raise ValueError(sentence if number == 0 else f"process {number}: {sentence}")
 
@@ -142,13 +141,13 @@ def first_word(about: str = "") -> bool:
         return True
 
 
-def rank(group: Any = None) -> int:
+def rank() -> int:
     """Return the number of this process."""
     if not connected():
         return 0
     from torch import distributed
 
-    return int(distributed.get_rank(group))
+    return int(distributed.get_rank())
 
 
 @contextmanager

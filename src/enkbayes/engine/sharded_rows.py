@@ -21,15 +21,14 @@ from enkbayes.engine.rows import Chunk, Contribution, Elsewhere, Rows, Sums
 
 @dataclass(frozen=True, eq=False)
 class ShardedRows(Elsewhere):
-    """The rows of all processes of a group. This process reads its own, `shard`; where some process has none, `target`
-    (1,) is that of any row.
+    """The rows of all processes. This process reads its own, `shard`; where some process has none, `target` (1,) is the
+    target of any row.
     """
 
     reason: ClassVar[str] = "each process holds a shard; use one process"
 
     shard: Rows
     size: int
-    group: Any = None
     target: Any = None
 
     @property
@@ -61,7 +60,7 @@ class ShardedRows(Elsewhere):
             own = self.shard.sum(contribution, cost=cost, long=long, least=least)
         else:
             own = contribution(self._weightless)
-        return all_sum(own, self.group)
+        return all_sum(own)
 
     @property
     def _weightless(self) -> Chunk:
@@ -71,13 +70,13 @@ class ShardedRows(Elsewhere):
 
     def take(self, rows: np.ndarray[Any, Any]) -> Array:
         """Return the features of some rows of all processes, to each of them."""
-        sizes = gather(self.shard.size, self.group)
-        begin = sum(sizes[: rank(self.group)])
+        sizes = gather(self.shard.size)
+        begin = sum(sizes[: rank()])
         mine = np.flatnonzero((rows >= begin) & (rows < begin + self.shard.size))
-        with shared_errors(self.group):
+        with shared_errors():
             part = self.shard.take(rows[mine] - begin)
         dense = part.toarray() if hasattr(part, "toarray") else part
-        places, parts = zip(*gather((mine, to_numpy(dense)), self.group), strict=True)
+        places, parts = zip(*gather((mine, to_numpy(dense))), strict=True)
         whole = np.concatenate(parts)[np.argsort(np.concatenate(places))]
         return whole if hasattr(part, "toarray") else like(whole, part)
 
@@ -85,13 +84,13 @@ class ShardedRows(Elsewhere):
 @contextmanager
 def errors_of(rows: Rows) -> Iterator[None]:
     """Raise an error of the block on every process that shares the rows."""
-    with shared_errors(rows.group) if isinstance(rows, ShardedRows) else nullcontext():
+    with shared_errors() if isinstance(rows, ShardedRows) else nullcontext():
         yield
 
 
 def leads(rows: Rows) -> bool:
     """Tell whether this process is the first of those that share the rows, or the only one."""
-    return not isinstance(rows, ShardedRows) or rank(rows.group) == 0
+    return not isinstance(rows, ShardedRows) or rank() == 0
 
 
 def most_advanced(rows: Rows, step: int | None, thing: Any) -> Any:
@@ -100,12 +99,11 @@ def most_advanced(rows: Rows, step: int | None, thing: Any) -> Any:
         return thing
     from torch import distributed
 
-    steps = [-1 if there is None else there for there in gather(step, rows.group)]
+    steps = [-1 if there is None else there for there in gather(step)]
     if max(steps) < 0:
         return None
     best = steps.index(max(steps))
-    box = [thing if rank(rows.group) == best else None]
+    box = [thing if rank() == best else None]
     with together():
-        source = best if rows.group is None else distributed.get_global_rank(rows.group, best)
-        distributed.broadcast_object_list(box, src=source, group=rows.group)
+        distributed.broadcast_object_list(box, src=best)
     return box[0]

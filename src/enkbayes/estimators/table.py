@@ -92,15 +92,6 @@ def listed(names: Sequence[str], most: int = 8) -> str:
     return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
 
 
-def is_missing(text: str) -> bool:
-    """Return whether a text means a missing value: empty, NA, N/A, NaN, null or ?.
-
-    >>> [is_missing(text) for text in ("", " NA ", "?", "0")]
-    [True, True, True, False]
-    """
-    return text.strip().lower() in MISSING
-
-
 def numbers(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Return a column as float64 (n,), NaN where it is missing (see NO_NUMBER); true and false count as 1 and 0. Raise
     a ValueError whose only argument is the first entry that is not a number.

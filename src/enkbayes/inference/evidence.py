@@ -332,7 +332,7 @@ def _moved(
     """Return z and log w after some sweeps that leave q^(1-b) posterior^b invariant, and log w at each kept sweep."""
     heights, seen = b * log_w, []
     for _ in range(sweeps):
-        z, heights, _ = slice_sweep(lambda points: b * ratio(points), z, heights, rng)
+        z, heights = slice_sweep(lambda points: b * ratio(points), z, heights, rng)
         seen.append(heights / b)
     return z, seen[-1], np.stack(seen[sweeps // 4 :])
 

@@ -25,10 +25,9 @@ refit:
 True
 
 For wide priors on few rows the other factors change much, and the prediction without a row is too good: with 40 rows,
-30 features and prior variance 1000 the mean log loss is .33 where refits have .69. Expectation propagation makes every
-factor from the row's own cavity, which leaves less of the row in the others, and has .58 there (`left_out_proba` in
-`propagation.py`). What judges predictions fits real folds instead (`cross_validation.py`). Losses of neighbouring
-priors are compared here, and such a comparison favours the wider one.
+30 features and prior variance 1000 the mean log loss is .33 where refits have .69. What judges predictions fits real
+folds instead (`cross_validation.py`). Losses of neighbouring priors are compared here, and such a comparison favours
+the wider one.
 """
 
 from __future__ import annotations

@@ -152,30 +152,6 @@ def propagate(
     return Propagation(q.mean, q.basis, energy + _log_volume(problem.prior, q), residual, sweep, start)
 
 
-def left_out_proba(problem: Problem, fit: Propagation) -> Numbers:
-    """Return the class probabilities (N, K) of every row under its cavity: the fit without the site of that row.
-
-    >>> import enkbayes as eb
-    >>> problem = eb.Problem.create([[1.0], [2.0], [-1.0], [0.5]], [1, 1, 0, 0])
-    >>> left_out_proba(problem, propagate(problem)).shape
-    (4, 2)
-    """
-    problem, contrasts = problem.in_double(), _contrasts(problem.likelihood)
-    q, parts = AffineEnsemble(fit.mean, fit.basis, np.zeros((0, problem.dim))), []
-    for rows in row_slices(problem.size, problem.rows.chunk):
-        mean, columns = _marginals(problem, q, rows, contrasts)
-        precision = np.linalg.inv(columns @ columns.mT + NO_SPREAD * np.eye(mean.shape[1]))
-        sites = fit.sites.rows(rows)
-        cov = np.linalg.inv(precision - sites.precision)
-        centre = _times(cov, _times(precision, mean) - sites.shift)
-        root = np.linalg.cholesky((cov + cov.mT) / 2)
-        if problem.likelihood.outputs is None:
-            parts.append(problem.likelihood.predictive(centre[:, 0], V=root[:, 0, :]))
-        else:
-            parts.append(problem.likelihood.predictive(centre @ contrasts.T, V=contrasts @ root))
-    return np.concatenate(parts)
-
-
 def _contrasts(likelihood: Likelihood) -> Numbers:
     """Return an orthonormal basis (K, k) of the logits that the likelihood distinguishes: all of them, or the K - 1
     contrasts where a common shift changes nothing.

@@ -25,40 +25,6 @@ from enkbayes.engine.arrays import Array, like, to_numpy
 Numbers = np.ndarray[Any, Any]
 
 
-def elliptical_slice_sweeps(
-    log_ratio: Callable[[Array], Array], z: Array, sweeps: int, rng: np.random.Generator
-) -> tuple[Array, int]:
-    """Return z (J, r) after some sweeps over J independent chains, and the number of points that were evaluated.
-
-    Parameters
-    ----------
-    log_ratio : callable
-        Points (j, r), any number of them -> log density minus log q, (j,), up to a constant. q is N(0, I) here.
-    z : array (J, r)
-        The present points of the chains, in the whitened coordinates of q.
-    sweeps : int
-        Moves of every chain.
-    rng : numpy Generator
-        Source of all random choices.
-
-    Examples
-    --------
-    The distribution N(0, I) exp(z) is N(1, I):
-
-    >>> rng = np.random.default_rng(0)
-    >>> z, evaluations = elliptical_slice_sweeps(lambda z: z[:, 0], rng.standard_normal((4000, 1)), 10, rng)
-    >>> bool(abs(z.mean() - 1) < 0.05 and abs(z.std() - 1) < 0.05)
-    True
-    """
-    state = np.asarray(to_numpy(z), dtype=np.float64)
-    evaluate = numpy_ratio(log_ratio, z)
-    heights, evaluations = evaluate(state), len(state)
-    for _ in range(sweeps):
-        state, heights, tried = slice_sweep(evaluate, state, heights, rng)
-        evaluations += tried
-    return like(state, z), evaluations
-
-
 def numpy_ratio(log_ratio: Callable[[Array], Array], reference: Array) -> Callable[[Numbers], Numbers]:
     """Return a log ratio from numpy to numpy in double precision, computed in the library of `reference`."""
 
@@ -75,13 +41,34 @@ def slice_sweep(
     rng: np.random.Generator,
     *,
     most_shrinks: int = 100,
-) -> tuple[Numbers, Numbers, int]:
-    """Return z (J, r) and its heights log_ratio(z) (J,) after one move of every chain, and the points evaluated.
+) -> tuple[Numbers, Numbers]:
+    """Return the points z (J, r) of J independent chains and their heights (J,) after one move of every chain.
 
-    Only the chains that are still searching are evaluated again. A chain stays where it is after `most_shrinks` misses,
-    when its bracket is far below round-off.
+    Parameters
+    ----------
+    log_ratio : callable
+        Points (j, r), any number of them -> log density minus log q, (j,), up to a constant. q is N(0, I) here.
+    z, heights : arrays (J, r) and (J,)
+        The present points, in the whitened coordinates of q, and log_ratio(z).
+    rng : numpy Generator
+        Source of all random choices.
+    most_shrinks : int
+        Misses after which a chain stays where it is; its bracket is far below round-off then. Only the chains that are
+        still searching are evaluated again.
+
+    Examples
+    --------
+    The distribution N(0, I) exp(z) is N(1, I):
+
+    >>> rng = np.random.default_rng(0)
+    >>> z = rng.standard_normal((4000, 1))
+    >>> heights = z[:, 0]
+    >>> for _ in range(10):
+    ...     z, heights = slice_sweep(lambda z: z[:, 0], z, heights, rng)
+    >>> bool(abs(z.mean() - 1) < 0.05 and abs(z.std() - 1) < 0.05)
+    True
     """
-    z, heights, evaluations = z.copy(), heights.copy(), 0
+    z, heights = z.copy(), heights.copy()
     start, nu = z.copy(), np.asarray(rng.standard_normal(z.shape))
     floor = heights - rng.standard_exponential(len(z))
     phi = 2 * math.pi * rng.random(len(z))
@@ -91,7 +78,6 @@ def slice_sweep(
         angle = phi[searching, None]
         trial = start[searching] * np.cos(angle) + nu[searching] * np.sin(angle)
         found = log_ratio(trial)
-        evaluations += len(searching)
         hit = found > floor[searching]  # a NaN is a miss
         z[searching[hit]], heights[searching[hit]] = trial[hit], found[hit]
         searching = searching[~hit]
@@ -101,4 +87,4 @@ def slice_sweep(
         low[searching] = np.where(missed < 0, missed, low[searching])
         high[searching] = np.where(missed < 0, high[searching], missed)
         phi[searching] = rng.uniform(low[searching], high[searching])
-    return z, heights, evaluations
+    return z, heights
