@@ -77,7 +77,7 @@ def test_without_torchrun_there_is_one_process(monkeypatch):
 
 def test_shards_need_linear_logits_and_have_no_batches(monkeypatch):
     features, labels, _ = worker.data("binary")
-    monkeypatch.setattr("enkbayes.core.problem.gather", lambda thing, _: [thing, thing])
+    monkeypatch.setattr("enkbayes.core.problem.gather", lambda thing: [thing, thing])
     sharded = eb.Problem.create(features, labels).shard()
     assert sharded.size == 400
     with pytest.raises(ValueError, match="each process holds a shard"):
