@@ -18,12 +18,11 @@ whose first part is basis basis' with basis = k^{1/2} B diag(tightening^{-1/2}),
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import scipy.sparse
 
-from enkbayes.engine.arrays import Array, epsilon, identity, like, namespace, row_slices
+from enkbayes.engine.arrays import Array, epsilon, identity, like, namespace, row_slices, square
 
 AT_ONCE = 2**24  # numbers of particles that are drawn together
 
@@ -259,11 +258,6 @@ class LowRankGaussian:
         """Return the same Gaussian in the library, dtype and device of `reference`."""
         complement = None if self.complement is None else self.complement.to(reference)
         return LowRankGaussian(like(self.mean, reference), like(self.basis, reference), complement)
-
-
-def square(x: Any) -> Any:
-    """Return the squares of the entries of an array or a sparse matrix."""
-    return x.multiply(x) if scipy.sparse.issparse(x) else x * x
 
 
 def narrowed(s: Array, E: Array, shrink: Array, xi: Array) -> Array:

@@ -33,7 +33,7 @@ from enkbayes.core.problem_arguments import (
     weights_of,
 )
 from enkbayes.engine import product, resources
-from enkbayes.engine.arrays import Array, all_finite, anchor, floating, like, namespace, to_numpy
+from enkbayes.engine.arrays import Array, all_finite, anchor, as_double, floating, like, namespace, to_numpy
 from enkbayes.engine.processes import gather, shared_errors
 from enkbayes.engine.row_files import open_rows
 from enkbayes.engine.rows import ArrayRows, Rows
@@ -320,6 +320,11 @@ class Problem:
         return self.rows.weights
 
     @property
+    def counts(self) -> np.ndarray[Any, Any]:
+        """How often each row counts (N,), in numpy's double precision: the weights, or ones."""
+        return np.ones(self.size) if self.weights is None else as_double(self.weights)
+
+    @property
     def dim(self) -> int:
         """The number of parameters P."""
         return self.model.dim
@@ -407,9 +412,9 @@ class Problem:
             self.with_arrays(
                 features=features,
                 targets=self.likelihood.targets(to_numpy(self.targets), np.empty(0)),
-                weights=None if weights is None else to_numpy(weights).astype(np.float64),
+                weights=None if weights is None else as_double(weights),
             ),
-            prior=Gaussian(*(to_numpy(x).astype(np.float64) for x in (prior.mean, prior.cov))),
+            prior=Gaussian(as_double(prior.mean), as_double(prior.cov)),
         )
 
     def shard(self) -> Problem:

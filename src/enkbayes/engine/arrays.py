@@ -47,6 +47,16 @@ def dense_numpy(x: Any) -> np.ndarray[Any, Any]:
     return np.asarray(x.toarray()) if scipy.sparse.issparse(x) else to_numpy(x)
 
 
+def as_double(x: Any) -> np.ndarray[Any, Any]:
+    """Return an array of any library, or a sparse matrix, as a dense numpy array in double precision, copied only where
+    it is not one.
+
+    >>> as_double(np.ones(2, dtype=np.float32)).dtype
+    dtype('float64')
+    """
+    return np.asarray(dense_numpy(x), dtype=np.float64)
+
+
 def like(x: Any, reference: Array, *, dtype: Any = None) -> Array:
     """Return `x` (numpy or array-like) as an array of the library, device and dtype of `reference`."""
     xp = namespace(reference)
@@ -286,6 +296,11 @@ def one_hot(targets: Array, reference: Array) -> Array:
     xp = namespace(reference)
     classes = xp.arange(reference.shape[-1], dtype=targets.dtype, device=targets.device)
     return xp.astype(targets[:, None] == classes, reference.dtype)
+
+
+def square(x: Any) -> Any:
+    """Return the squares of the entries of an array or a sparse matrix."""
+    return x.multiply(x) if scipy.sparse.issparse(x) else x * x
 
 
 def symmetric(A: Array) -> Array:

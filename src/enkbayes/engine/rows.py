@@ -22,6 +22,7 @@ import scipy.sparse
 from enkbayes.engine.arrays import (
     Array,
     anchor,
+    as_double,
     even_slices,
     like,
     namespace,
@@ -51,6 +52,11 @@ class Chunk:
     def size(self) -> int:
         """The number of rows n."""
         return int(self.features.shape[0])
+
+    @property
+    def counts(self) -> np.ndarray[Any, Any]:
+        """How often each row counts (n,), in numpy's double precision: the weights, or ones."""
+        return np.ones(self.size) if self.weights is None else as_double(self.weights)
 
     def product(self, matrix: Array, offset: Array | None = None) -> Array:
         """Return features @ matrix + offset (n, c). The next product of the same block may use its memory."""

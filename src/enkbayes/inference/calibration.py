@@ -29,7 +29,8 @@ from enkbayes.core.gaussian import Gaussian
 from enkbayes.core.low_rank import LowRankGaussian
 from enkbayes.core.numerics import in_range
 from enkbayes.core.problem import Problem
-from enkbayes.engine.arrays import Array, like, symmetric, to_numpy
+from enkbayes.engine.arrays import Array, as_double, like, square, symmetric, to_numpy
+from enkbayes.inference.folds import log_losses, stratified_folds
 from enkbayes.inference.held_out import NARROW, SPREADS, TEMPERATURE, Calibration, Candidate, choose
 from enkbayes.inference.leave_one_out import leave_one_out_losses
 from enkbayes.inference.temperature import temperature_scale
@@ -73,18 +74,13 @@ class CoarseFits:
 
     def fold_losses(self, problem: Problem) -> Vector:
         """Return the log loss (N,) of every row, predicted by the fit to the rows outside its fold."""
-        targets = to_numpy(problem.targets).astype(int)
-        order = np.random.default_rng(0).permutation(problem.size)
-        order = order[np.argsort(targets[order], kind="stable")]
+        linear, targets = problem.linear_logits("calibration"), to_numpy(problem.targets)
+        folds = stratified_folds(targets, self.folds, np.random.default_rng(0))
         found = np.empty(problem.size)
         for fold in range(self.folds):
-            inside = np.sort(order[np.arange(problem.size) % self.folds == fold])
-            outside = np.setdiff1d(np.arange(problem.size), inside)
-            mean, V = problem.linear_logits("calibration").predictive_logits(
-                problem.features[inside, :], self.fit(problem.subset(outside))
-            )
-            proba = to_numpy(problem.likelihood.predictive(mean, V=V))
-            found[inside] = -np.log(np.maximum(proba[np.arange(len(inside)), targets[inside]], 1e-300))
+            inside, outside = np.flatnonzero(folds == fold), np.flatnonzero(folds != fold)
+            mean, V = linear.predictive_logits(problem.features[inside, :], self.fit(problem.subset(outside)))
+            found[inside] = log_losses(problem.likelihood.predictive(mean, V=V), targets[inside])
         return found
 
     def by_laplace(self, problem: Problem) -> bool:
@@ -140,7 +136,7 @@ def calibrate(
     """
     _check(held_out, theta)
     held_out = held_out.in_double()
-    theta = to_numpy(theta).astype(np.float64)
+    theta = as_double(theta)
     fits = CoarseFits() if fits is None else fits
     too_many = held_out.dim > MeanField.dense
     read = None if train is None or too_many else thinned(train, fits.train_rows, seed).in_double()
@@ -168,8 +164,7 @@ def calibrate(
 
     tried = [spread for spread in sorted(spreads) if spread <= fits.widest or not too_many]
     candidates = [Candidate(spread, trained=read is not None) for spread in tried]
-    weights = None if held_out.weights is None else to_numpy(held_out.weights)
-    calibration = choose(candidates, losses, scale, held_out.size, weights=weights, margin=margin)
+    calibration = choose(candidates, losses, scale, held_out.size, weights=held_out.counts, margin=margin)
     return answer(calibration.chosen, calibration.scale), calibration
 
 
@@ -189,8 +184,8 @@ def uncalibrated(
     """
     _check(train, theta)
     theta = like(theta, train.prior.mean)
-    weights = share * (np.ones(train.size) if train.weights is None else to_numpy(train.weights))
-    problem = train.with_arrays(weights=like(weights, theta)).with_prior(around(theta, train, spread))
+    weights = like(share * train.counts, theta)
+    problem = train.with_arrays(weights=weights).with_prior(around(theta, train, spread))
     message = (
         "no held-out rows: the width of the posterior is a guess and over-confidence of the trained weights stays; "
         "pass held-out rows as calibration="
@@ -204,9 +199,8 @@ def around(theta: Array, problem: Problem, spread: float) -> Gaussian:
     >>> around(np.asarray([3.0, 4.0]), Problem.create([[1.0, 1.0], [0.0, 2.0]], [1, 0]), 3.0).cov.tolist()
     [1.0, 1.0]
     """
-    linear, features = problem.linear_logits("calibration"), problem.features
-    squares = features.multiply(features) if hasattr(features, "multiply") else features * features
-    size = float(squares.sum()) / problem.size + linear.intercept
+    intercept = problem.linear_logits("calibration").intercept
+    size = float(square(problem.features).sum()) / problem.size + intercept
     return Gaussian(theta, spread / (size or 1.0))
 
 
@@ -216,8 +210,7 @@ def thinned(problem: Problem, most: int, seed: int) -> Problem:
         return problem
     rows = np.sort(np.random.default_rng((seed, 6)).choice(problem.size, most, replace=False))
     part = problem.subset(rows)
-    weights = np.ones(most) if part.weights is None else to_numpy(part.weights)
-    return part.with_arrays(weights=like(weights * (problem.size / most), problem.prior.mean))
+    return part.with_arrays(weights=like(part.counts * (problem.size / most), problem.prior.mean))
 
 
 def _check(held_out: Problem, theta: Array) -> None:

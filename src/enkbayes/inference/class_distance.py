@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from sklearn.covariance import ledoit_wolf_shrinkage
 
-from enkbayes.engine.arrays import Array, like, namespace, to_numpy
+from enkbayes.engine.arrays import Array, as_double, like, namespace
 
 Vector = np.ndarray[Any, Any]
 FLOOR = 1e-3  # added to mean squares: rows at a centre have a finite distance
@@ -147,7 +147,7 @@ class ClassScore:
         def centre_and_width(values: Vector) -> list[float]:
             return [float(values.mean()), max(float(values.std()), narrowest)]
 
-        found = to_numpy(distances).astype(np.float64)
+        found = as_double(distances)
         scale = np.tile([0.0, 1.0], (2, found.shape[2] + 2, 1))
         for each, values in zip(scale, found, strict=True):
             each[:-2] = [centre_and_width(column) for column in values.T]

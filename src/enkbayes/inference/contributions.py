@@ -15,7 +15,7 @@ import numpy as np
 
 from enkbayes.core.mixture import MixturePosterior
 from enkbayes.core.posterior import Posterior
-from enkbayes.engine.arrays import to_numpy
+from enkbayes.engine.arrays import as_double
 
 Numbers = np.ndarray[Any, Any]
 
@@ -55,7 +55,7 @@ def contributions(
     if posterior.map is None:
         raise ValueError("the posterior has nonlinear logits, and no weights; expected linear logits")
     outputs, count = posterior.map.outputs, posterior.map.features
-    W = np.asarray(to_numpy(posterior.theta), dtype=np.float64)
+    W = as_double(posterior.theta)
     W = W.reshape(len(W), -1, outputs or 1)[:, :count].copy()
     for members in columns:
         if len(members) > 1:

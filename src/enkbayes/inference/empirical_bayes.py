@@ -30,7 +30,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
-import scipy.sparse
 from scipy.interpolate import CubicHermiteSpline
 from scipy.optimize import minimize
 
@@ -41,7 +40,7 @@ from enkbayes.core.linear_logits import LinearLogits
 from enkbayes.core.moments import Diverged
 from enkbayes.core.numerics import in_range
 from enkbayes.core.problem import Problem
-from enkbayes.engine.arrays import to_numpy
+from enkbayes.engine.arrays import as_double, square, to_numpy
 from enkbayes.inference.evidence import elbo
 from enkbayes.inference.propagation import Sites, propagate
 from enkbayes.samplers import MeanField
@@ -359,9 +358,9 @@ def _refined(objective: _Objective, x: Numbers, centre: Numbers, unit: Numbers) 
 
 def _mean_squares(problem: Problem, labels: Numbers) -> Numbers:
     """Return the mean square of the features of each group; 1 for features that are all zero."""
-    features, linear = problem.features, problem.linear_logits("a prior chosen by evidence")
-    squares = features.multiply(features) if scipy.sparse.issparse(features) else features * features
-    by_feature = np.append(np.asarray(squares.mean(axis=0)).reshape(-1), 1.0)[: linear.features + linear.intercept]
+    linear = problem.linear_logits("a prior chosen by evidence")
+    by_feature = as_double(square(problem.features).mean(axis=0)).reshape(-1)
+    by_feature = np.append(by_feature, 1.0)[: linear.features + linear.intercept]
     by_parameter, chosen = np.repeat(by_feature, linear.outputs or 1), labels != FIXED
     means = np.bincount(labels[chosen], by_parameter[chosen]) / np.bincount(labels[chosen])
     return np.asarray(np.where(means > 0, means, 1.0))

@@ -33,6 +33,7 @@ from enkbayes.core.mixture import MixturePosterior
 from enkbayes.core.posterior import Posterior
 from enkbayes.core.problem import Problem
 from enkbayes.engine.arrays import Array, like, namespace, symmetric, to_numpy
+from enkbayes.inference.folds import log_losses
 
 FACTORS = (0.98, 0.95, 0.9, 0.8, 0.65, 0.45, 0.25, 0.1, 0.0)
 
@@ -154,7 +155,5 @@ class _Line:
 
 def _log_loss(problem: Problem, posterior: Posterior | MixturePosterior) -> float:
     """Return the log loss of all rows in nats, with their weights."""
-    p = to_numpy(posterior.predict_proba(problem.features))
-    seen = p[np.arange(problem.size), to_numpy(problem.targets).astype(int)]
-    losses = -np.log(np.maximum(seen, np.finfo(p.dtype).tiny))
-    return float(np.sum(losses if problem.weights is None else to_numpy(problem.weights) * losses))
+    proba = to_numpy(posterior.predict_proba(problem.features))
+    return float(problem.counts @ log_losses(proba, to_numpy(problem.targets)))

@@ -16,8 +16,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 
 from enkbayes.core.numerics import plain
+from enkbayes.engine.arrays import as_double, square
+from enkbayes.inference.folds import mean_and_error
 
 Vector = np.ndarray[Any, Any]
 NARROW = 1e-4  # a spread that leaves the scaled weights as they are
@@ -131,9 +134,7 @@ def _scores(candidates: Sequence[Candidate], losses: Callable[[Candidate], Vecto
     yield Score(TEMPERATURE, float(share @ plain), 0.0, 0.0)
     before = -math.inf
     for candidate in candidates:
-        gains = plain - losses(candidate)
-        gain = float(share @ gains)
-        error = math.sqrt(float(share**2 @ (gains - gain) ** 2))
+        gain, error = mean_and_error(plain - losses(candidate), share)
         yield Score(candidate, float(share @ plain) - gain, gain, error)
         if not gain > before:
             break
@@ -147,8 +148,6 @@ def pooled(X: Any, y: Any, weights: Any, X_val: Any, y_val: Any) -> tuple[Any, A
     >>> X.shape, y.tolist(), weights.tolist()
     ((3, 1), [0, 1, 1], [2.0, 2.0, 1.0])
     """
-    import scipy.sparse
-
     sparse = scipy.sparse.issparse(X) or scipy.sparse.issparse(X_val)
     rows = scipy.sparse.vstack([X, X_val], format="csr") if sparse else np.concatenate([X, X_val])
     own = None if weights is None else np.broadcast_to(np.asarray(weights, dtype=np.float64), (len(y),))
@@ -190,8 +189,7 @@ def check_same_scale(X: Any, X_val: Any, *, ratio: float = 10.0, fewest: int = 5
 
 def _moments(X: Any, unit: float) -> tuple[Vector, Vector]:
     """Return mean and standard deviation (D,) of columns, dense or sparse, in a unit in which no square overflows."""
-    X = X / unit
-    squares = X.multiply(X) if hasattr(X, "multiply") else np.asarray(X, dtype=np.float64) ** 2
-    mean = np.asarray(X.mean(axis=0), dtype=np.float64).reshape(-1)
-    variance = np.asarray(squares.mean(axis=0), dtype=np.float64).reshape(-1) - mean**2
+    X = (X if scipy.sparse.issparse(X) else as_double(X)) / unit
+    mean, squares = (as_double(x.mean(axis=0)).reshape(-1) for x in (X, square(X)))
+    variance = squares - mean**2
     return mean, np.sqrt(np.where(variance > 1e-12 * mean**2, variance, 0.0))

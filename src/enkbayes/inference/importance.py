@@ -23,7 +23,7 @@ from enkbayes.core.ensemble import AffineEnsemble
 from enkbayes.core.low_rank import LowRankGaussian
 from enkbayes.core.posterior import Posterior
 from enkbayes.core.problem import Problem
-from enkbayes.engine.arrays import Array, like, namespace, row_slices, to_numpy
+from enkbayes.engine.arrays import Array, as_double, like, namespace, row_slices
 
 FEWEST_IN_TAIL = 5  # weights that a Pareto distribution can be fitted to
 
@@ -39,7 +39,7 @@ def log_weights(problem: Problem, posterior: Posterior, draws: int, seed: int) -
 
 def weights_at(problem: Problem, fitted: AffineEnsemble, z: Array) -> np.ndarray[Any, Any]:
     """Return the log importance weights (S,) of draws of a fitted Gaussian with whitened coordinates z (S, freedom)."""
-    return np.asarray(to_numpy(log_ratio(problem, fitted)(z)), dtype=np.float64)
+    return as_double(log_ratio(problem, fitted)(z))
 
 
 def defensive_weights(
@@ -53,18 +53,27 @@ def defensive_weights(
     average of their weights is too small, and so is its error bar. With a complement, q stands alone.
     """
     fitted = posterior.fitted
-    z = np.asarray(to_numpy(standard_draws(draws, fitted, seed)), dtype=np.float64)
+    z = as_double(standard_draws(draws, fitted, seed))
     ratio = log_ratio(problem, fitted)
     count = draws if fitted.complement is not None else draws - round(share * draws)
     if count == draws:
-        return np.asarray(to_numpy(ratio(like(z, fitted.mean))), dtype=np.float64), draws
-    prior, U = (np.asarray(to_numpy(part), dtype=np.float64) for part in problem.prior_moments(fitted).spectrum)
-    spread = 1 + (wider - 1) * (1 - np.minimum(prior, 1.0))
+        return as_double(ratio(like(z, fitted.mean))), draws
+    spread, U = wider_where_informed(problem, fitted, wider)
     y = z @ U
     y[count:] *= spread
     log_wide = np.sum(y**2 * (1 - spread**-2.0), axis=1) / 2 - np.sum(np.log(spread))  # log of wide / q
     mixture = np.logaddexp(math.log(count / draws), math.log(1 - count / draws) + log_wide)
-    return np.asarray(to_numpy(ratio(like(y @ U.T, fitted.mean))), dtype=np.float64) - mixture, count
+    return as_double(ratio(like(y @ U.T, fitted.mean))) - mixture, count
+
+
+def wider_where_informed(
+    problem: Problem, fitted: AffineEnsemble, wider: float
+) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Return factors (r,) on the spread of a fitted Gaussian along orthonormal axes (r, r) of its whitened coordinates:
+    1 + (wider - 1) w along an axis where a share w of the precision comes from the data.
+    """
+    prior, axes = (as_double(part) for part in problem.prior_moments(fitted).spectrum)
+    return 1 + (wider - 1) * (1 - np.minimum(prior, 1.0)), axes
 
 
 def log_ratio(problem: Problem, ensemble: AffineEnsemble, *, draws: int = 250) -> Callable[[Array], Array]:
@@ -94,9 +103,8 @@ def weighted_draws(
     """Return some columns (draws, c) of fresh draws of the fitted Gaussian, and their smoothed log weights (draws,)."""
     fitted = posterior.fitted
     z = standard_draws(draws, fitted, seed)
-    theta = to_numpy(fitted.gaussian.unwhiten(z))[:, list(columns)]
-    weights = weights_at(problem, fitted, z)
-    return np.asarray(theta, dtype=np.float64), smoothed(weights)[0]
+    theta = as_double(fitted.gaussian.unwhiten(z))[:, list(columns)]
+    return theta, smoothed(weights_at(problem, fitted, z))[0]
 
 
 def standard_draws(draws: int, fitted: AffineEnsemble, seed: int) -> Array:
@@ -203,16 +211,16 @@ def weighted_errors(
     >>> round(weighted_errors(problem, off, z, weights).mean, 1)
     0.4
     """
-    theta = np.asarray(to_numpy(gaussian.unwhiten(z)), dtype=np.float64)
+    theta = as_double(gaussian.unwhiten(z))
     w = np.exp(log_weights - np.max(log_weights))
     w /= w.sum()
     error = noise * math.sqrt(float(w @ w))
-    centre, variances = (np.asarray(to_numpy(x), dtype=np.float64) for x in (gaussian.mean, gaussian.variances))
+    centre, variances = as_double(gaussian.mean), as_double(gaussian.variances)
     posterior = w @ theta
     spread = np.maximum(w @ (theta - posterior) ** 2, np.finfo(float).tiny)
     moved = np.abs(posterior - centre) / np.sqrt(spread)
-    norms = np.asarray(to_numpy(problem.prior.whiten((like(theta, problem.prior.mean) - problem.prior.mean).mT)))
-    norms = np.sum(norms.astype(np.float64) ** 2, axis=0)
+    whitened = problem.prior.whiten((like(theta, problem.prior.mean) - problem.prior.mean).mT)
+    norms = np.sum(as_double(whitened) ** 2, axis=0)
     norm, sd = float(w @ norms), math.sqrt(max(float(w @ (norms - w @ norms) ** 2), np.finfo(float).tiny))
     ratio = float(np.mean(np.log(np.maximum(variances, np.finfo(float).tiny) / spread)))
     off = (float(np.mean(norms)) - norm) / sd

@@ -40,6 +40,7 @@ from enkbayes.core.ensemble import AffineEnsemble
 from enkbayes.core.low_rank import LowRankGaussian
 from enkbayes.core.problem import Problem
 from enkbayes.engine.arrays import row_slices
+from enkbayes.inference.folds import log_losses
 
 Numbers = np.ndarray[Any, Any]
 
@@ -63,10 +64,7 @@ def leave_one_out_losses(
     >>> bool(seen.mean() < 0.5 < 0.9 < leave_one_out_losses(problem, posterior.ensemble).mean())
     True
     """
-    own = leave_one_out_proba(problem, ensemble, point=point, chunk=chunk)[
-        np.arange(problem.size), problem.targets.astype(int)
-    ]
-    return np.asarray(-np.log(np.maximum(own, np.finfo(np.float64).tiny)))
+    return log_losses(leave_one_out_proba(problem, ensemble, point=point, chunk=chunk), problem.targets)
 
 
 def leave_one_out_proba(
@@ -115,7 +113,7 @@ def leave_one_out_logits(
         _, slope, curvature = likelihood.gaussian_averages(mu, targets, V=V)
     if one:  # K = 1
         mu, V, slope, curvature = mu[:, None], V[:, None, :], slope[:, None], curvature[:, None, None]
-    w = np.ones(len(mu)) if problem.weights is None else problem.weights[rows]
+    w = problem.counts[rows]
     mean, root = cavity(mu, V @ V.mT, w[:, None] * slope, w[:, None, None] * curvature)
     return (mean[:, 0], root[:, 0, :]) if one else (mean, root)
 

@@ -20,7 +20,6 @@ from enkbayes.core.expectations import closure
 from enkbayes.core.numerics import in_range
 from enkbayes.core.problem import Problem
 from enkbayes.engine.arrays import epsilon
-from enkbayes.engine.rows import Chunk, Sums
 from enkbayes.inference.evidence import elbo
 from enkbayes.samplers import MeanField
 from enkbayes.samplers.run import run
@@ -70,9 +69,5 @@ def fit_likelihood(problem: Problem, *, tol: float = 1e-4, max_steps: int = 50) 
 
 def _total_weight(problem: Problem) -> float:
     """Return the number of rows, counted by their weights, of all chunks and shards."""
-
-    def weight(chunk: Chunk) -> Sums:
-        return (np.asarray([chunk.size if chunk.weights is None else float(chunk.weights.sum())], dtype=np.float64),)
-
-    (total,) = problem.rows.sum(weight)
+    (total,) = problem.rows.sum(lambda chunk: (np.asarray([chunk.counts.sum()]),))
     return float(total[0])

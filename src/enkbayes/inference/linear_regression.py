@@ -24,7 +24,7 @@ from scipy.optimize import minimize_scalar
 from enkbayes.core.gaussian import Gaussian
 from enkbayes.core.likelihoods import Normal
 from enkbayes.core.problem import Problem
-from enkbayes.engine.arrays import dense_numpy, to_numpy
+from enkbayes.engine.arrays import as_double
 from enkbayes.engine.rows import Chunk, Sums
 
 Numbers = np.ndarray[Any, Any]
@@ -190,9 +190,7 @@ def _centred_sums(problem: Problem) -> tuple[float, float, Numbers, Numbers, flo
 
 def _moments(chunk: Chunk, centre: Numbers | None, mean: float) -> Sums:
     """Return count, sum of features and of targets; then, around a centre, X'X, X'y and y'y."""
-    x = dense_numpy(chunk.features)
-    x, y = np.asarray(x, dtype=np.float64), np.asarray(to_numpy(chunk.targets), dtype=np.float64)
-    w = np.ones(len(y)) if chunk.weights is None else np.asarray(to_numpy(chunk.weights), dtype=np.float64)
+    x, y, w = as_double(chunk.features), as_double(chunk.targets), chunk.counts
     first = np.asarray([w.sum()]), w @ x, np.asarray([w @ y])
     if centre is None:
         return first

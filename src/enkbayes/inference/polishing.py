@@ -25,8 +25,8 @@ from enkbayes.core.mixture import MixturePosterior
 from enkbayes.core.numerics import in_range
 from enkbayes.core.posterior import Posterior
 from enkbayes.core.problem import Problem
-from enkbayes.engine.arrays import like, to_numpy
-from enkbayes.inference.importance import log_ratio, log_weights
+from enkbayes.engine.arrays import as_double, like, to_numpy
+from enkbayes.inference.importance import log_ratio, log_weights, wider_where_informed
 from enkbayes.inference.slice_sampling import Numbers, numpy_ratio, slice_sweep
 from enkbayes.samplers import State
 from enkbayes.samplers.progress import progress_bar
@@ -94,7 +94,7 @@ def _polished(problem: Problem, posterior: Posterior, sweeps: int, *, seed: int,
     if posterior.fitted.freedom == 0:  # a point estimate
         return posterior
     fitted, done = posterior.fitted, posterior.info.sweeps
-    x = np.asarray(to_numpy(fitted.gaussian.whiten(posterior.theta)), dtype=np.float64)
+    x = as_double(fitted.gaussian.whiten(posterior.theta))
     frames = _frames(problem, fitted)
     rng = np.random.default_rng((whole_seed(seed), 5, done))
     middle = frames[0].ratio(x)
@@ -148,8 +148,7 @@ def _frames(problem: Problem, fitted: AffineEnsemble) -> tuple[_Frame, ...]:
     narrow = _Frame(numpy_ratio(log_ratio(problem, fitted), fitted.mean))
     if fitted.complement is not None:
         return (narrow,)
-    prior, U = (np.asarray(to_numpy(part), dtype=np.float64) for part in problem.prior_moments(fitted).spectrum)
-    factors = 1 + (WIDE - 1) * (1 - np.minimum(prior, 1.0))
+    factors, U = wider_where_informed(problem, fitted, WIDE)
     return narrow, _Frame(narrow.ratio, (U * factors) @ U.T)
 
 

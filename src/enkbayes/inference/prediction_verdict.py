@@ -8,12 +8,12 @@ accuracy that the confidence promises. Differences count where they exceed their
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from enkbayes.inference.folds import log_losses, mean_and_error
 from enkbayes.inference.verdicts import BAD, GOOD, USABLE
 
 Numbers = np.ndarray[Any, Any]
@@ -77,15 +77,15 @@ def judge_predictions(
     own = targets.astype(int)
     w = np.ones(len(own)) if weights is None else np.asarray(weights, dtype=np.float64)
     own, proba, w = own[w > 0], np.asarray(proba, dtype=np.float64)[w > 0], w[w > 0]
-    share, rows = w / w.sum(), np.arange(len(own))
-    losses = -np.log(np.maximum(proba[rows, own], np.finfo(np.float64).tiny))
+    share = w / w.sum()
+    losses = log_losses(proba, own)
     counts = np.bincount(own, w, minlength=proba.shape[1])
     others = (counts[own] - w + 1) / (w.sum() - w + proba.shape[1])  # of the class of a row, in the other rows
     gains, sure = -np.log(others) - losses, proba.max(axis=1)
     right = (proba.argmax(axis=1) == own).astype(np.float64)
     gaps = sure - right
-    gain, gap, base = float(share @ gains), float(share @ gaps), float(share @ -np.log(others))
-    gain_error, gap_error = _error(gains, share), _error(gaps, share)
+    (gain, gain_error), (gap, gap_error) = mean_and_error(gains, share), mean_and_error(gaps, share)
+    base = float(share @ -np.log(others))
     better = gain > max(CERTAIN * gain_error, LEAST_GAIN * base)
     verdict, reason, advice = _judged(len(own), gap, gap_error, better=better)
     nll = float(share @ losses)
@@ -120,8 +120,3 @@ def _judged(rows: int, gap: float, gap_error: float, *, better: bool) -> tuple[s
     if certain and gap < -GAP:
         return USABLE, f"confidence is {points} below accuracy", "choose a wider prior, or calibrate"
     return GOOD, "predictions deserve their confidence", ""
-
-
-def _error(values: Numbers, share: Numbers) -> float:
-    """Return the standard error of a weighted mean of values (n,)."""
-    return math.sqrt(float(share**2 @ (values - share @ values) ** 2))

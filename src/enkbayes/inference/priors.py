@@ -9,7 +9,7 @@ import numpy as np
 from enkbayes.core.arguments import check_positive
 from enkbayes.core.gaussian import Gaussian
 from enkbayes.core.linear_logits import LinearLogits
-from enkbayes.engine.arrays import to_numpy
+from enkbayes.engine.arrays import as_double, to_numpy
 from enkbayes.inference.empirical_bayes import feature_groups, parameter_groups
 
 AUTO, AVERAGE = "auto", "average"
@@ -107,7 +107,7 @@ def precision_of(prior: Gaussian, parameters: slice) -> Any:
     >>> precision_of(Gaussian(np.zeros(3), np.asarray([0.5, 0.5, 4.0])), slice(2))
     2.0
     """
-    cov = np.asarray(to_numpy(prior.cov), dtype=np.float64)
+    cov = as_double(prior.cov)
     if cov.ndim == 2:
         return np.linalg.inv(cov[parameters, parameters])
     found = 1 / cov[parameters]

@@ -175,7 +175,7 @@ def _first_sites(problem: Problem, contrasts: Numbers) -> Sites:
             problem.features[rows, :], q
         )
         _, slope, curvature = problem.likelihood.gaussian_averages(mean_logits, problem.targets[rows], V=V)
-        weights = np.ones(len(slope)) if problem.weights is None else problem.weights[rows]
+        weights = problem.counts[rows]
         w, U = np.linalg.eigh(weights[:, None, None] * (contrasts.T @ curvature @ contrasts))
         precision = (U * np.maximum(w, 0.0)[:, None, :]) @ U.mT
         precisions.append(precision)

@@ -18,7 +18,7 @@ from enkbayes.core.ensemble import AffineEnsemble
 from enkbayes.core.gaussian import Gaussian, informed_points
 from enkbayes.core.posterior import Posterior
 from enkbayes.core.problem import Problem
-from enkbayes.engine.arrays import dense_numpy, to_numpy
+from enkbayes.engine.arrays import as_double, dense_numpy, to_numpy
 from enkbayes.engine.rows import ArrayRows
 from enkbayes.inference.empirical_bayes import FIXED
 from enkbayes.samplers import MeanField
@@ -36,11 +36,10 @@ def distinct_rows(problem: Problem) -> Problem:
     >>> small.features.tolist(), small.targets.tolist(), small.weights.tolist()
     ([[2.0], [1.0]], [0.0, 1.0], [3.0, 1.0])
     """
-    features, targets, weights = problem.features, problem.targets, problem.weights
+    features, targets, counts = problem.features, problem.targets, problem.counts
     direction = np.random.default_rng(9).standard_normal(features.shape[1])
     scaled = features.multiply(direction) if scipy.sparse.issparse(features) else features * direction
     pairs = np.stack([targets.astype(np.float64), np.asarray(scaled.sum(axis=1)).reshape(-1)], axis=1)
-    counts = np.ones(problem.size) if weights is None else weights
     some = np.flatnonzero(counts > 0)
     _, index, inverse = np.unique(pairs[some], axis=0, return_index=True, return_inverse=True)
     rows = some[index]
@@ -93,7 +92,7 @@ class RowSpace:
     def _prior(self, problem: Problem) -> Gaussian:
         """Return the prior of the problem with all features, in this space."""
         outputs = problem.likelihood.outputs or 1
-        mean, cov = (to_numpy(x).astype(np.float64) for x in (problem.prior.mean, problem.prior.cov))
+        mean, cov = (as_double(x) for x in (problem.prior.mean, problem.prior.cov))
         D, r = self.vectors.shape
         weights, intercept = np.full(r * outputs, cov[0]), slice(D * outputs, None)
         return Gaussian(

@@ -20,18 +20,14 @@ from typing import Any
 
 import numpy as np
 
-from enkbayes.engine.arrays import Array, like, to_numpy
+from enkbayes.engine.arrays import Array, as_double, like
 
 Numbers = np.ndarray[Any, Any]
 
 
 def numpy_ratio(log_ratio: Callable[[Array], Array], reference: Array) -> Callable[[Numbers], Numbers]:
     """Return a log ratio from numpy to numpy in double precision, computed in the library of `reference`."""
-
-    def evaluate(z: Numbers) -> Numbers:
-        return np.asarray(to_numpy(log_ratio(like(z, reference))), dtype=np.float64)
-
-    return evaluate
+    return lambda z: as_double(log_ratio(like(z, reference)))
 
 
 def slice_sweep(

@@ -46,7 +46,7 @@ from enkbayes.core.mixture import LEAST, MixturePosterior
 from enkbayes.core.numerics import in_range, plain
 from enkbayes.core.posterior import Posterior
 from enkbayes.core.problem import Problem
-from enkbayes.engine.arrays import dense_numpy, epsilon, to_numpy
+from enkbayes.engine.arrays import as_double, dense_numpy, epsilon, to_numpy
 from enkbayes.engine.rows import Chunk, Elsewhere, Sums
 from enkbayes.inference.cross_validation import left_out, left_out_of_average
 from enkbayes.inference.importance import (
@@ -208,8 +208,7 @@ def _predictions(problem: Problem, posterior: Posterior | MixturePosterior) -> P
     if found is None:
         return None
     proba, method = found
-    weights = None if problem.weights is None else to_numpy(problem.weights)
-    return judge_predictions(proba, to_numpy(problem.targets), weights, method=method)
+    return judge_predictions(proba, to_numpy(problem.targets), problem.counts, method=method)
 
 
 def _held_out_figures(problem: Problem, mixture: MixturePosterior, rank: int | None) -> Trust:
@@ -472,8 +471,7 @@ def data_rank(problem: Problem, *, most: int = 2000) -> int | None:
         mix = np.random.default_rng(0).standard_normal((linear.features, enough))
 
     def contribution(chunk: Chunk) -> Sums:
-        x = dense_numpy(chunk.features)
-        x = np.asarray(x, dtype=np.float64) if mix is None else x @ mix
+        x = as_double(chunk.features) if mix is None else dense_numpy(chunk.features) @ mix
         x = np.hstack([x, np.ones((len(x), 1))]) if linear.intercept else x
         return (np.asarray(x.T @ x),)
 

@@ -21,6 +21,7 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 
 from enkbayes.engine.arrays import Array, namespace
+from enkbayes.inference.folds import log_losses
 
 Vector = np.ndarray[Any, Any]
 COUNTS = (1, 2, 4, 8, 16)
@@ -74,12 +75,11 @@ def choose_views(proba: Vector, labels: Vector, *, counts: Sequence[int] = COUNT
     >>> choose_views(np.stack([1 - p, p], axis=-1), labels).count
     8
     """
-    rows = np.arange(len(labels))
     if len(labels) < fewest:
         return ViewsChoice(0, 1.0, 0.0, 0.0, (), f"{len(labels)} held-out rows are too few to choose views")
 
     def loss(averaged: Vector, power: float) -> Vector:
-        return np.asarray(-np.log(np.maximum(sharpened(averaged, power)[rows, labels], np.finfo(np.float64).tiny)))
+        return log_losses(sharpened(averaged, power), labels)
 
     plain = loss(np.asarray(proba[0], dtype=np.float64), 1.0)
     best, count, power, tried = plain, 0, 1.0, [(0, float(plain.mean()))]

@@ -25,7 +25,7 @@ from enkbayes.core.likelihoods import Likelihood
 from enkbayes.core.posterior import Posterior
 from enkbayes.core.problem import Problem
 from enkbayes.engine.arrays import to_numpy
-from enkbayes.inference.folds import stratified_folds
+from enkbayes.inference.folds import log_losses, stratified_folds
 from enkbayes.inference.held_out import NARROW, SPREADS, TEMPERATURE, Calibration, Candidate
 from enkbayes.inference.held_out import choose as choose_candidate
 from enkbayes.inference.temperature import temperature_scale
@@ -157,5 +157,4 @@ class _Fold:
         new = self.new
         theta, likelihood = self.theta(candidate, particles, seed)
         proba = to_numpy(likelihood.mean(self.scale * new.logits(theta)).mean(dim=1))
-        own = proba[np.arange(len(new.labels)), new.labels.astype(int)]
-        return np.asarray(-np.log(np.maximum(own, np.finfo(own.dtype).tiny)))
+        return log_losses(proba, new.labels)

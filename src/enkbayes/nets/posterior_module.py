@@ -16,7 +16,7 @@ from enkbayes.core.likelihoods import Likelihood
 from enkbayes.core.low_rank import Complement, Frame
 from enkbayes.core.posterior import Info, Posterior, Uncertainty
 from enkbayes.core.problem import Problem
-from enkbayes.engine.arrays import entropy, to_numpy
+from enkbayes.engine.arrays import as_double, entropy, to_numpy
 from enkbayes.inference import Calibration
 from enkbayes.inference.far_field import FarFieldChoice
 from enkbayes.inference.rejection import HeldOutConfidence
@@ -327,7 +327,7 @@ class PosteriorModule(nn.Module):  # type: ignore[misc]
         state_dict.setdefault(prefix + "likelihood_parameters", self.likelihood_parameters)
         super()._load_from_state_dict(state_dict, prefix, *args)
         if len(self.likelihood_parameters):
-            self.likelihood = self.likelihood.with_parameters(to_numpy(self.likelihood_parameters).astype(np.float64))
+            self.likelihood = self.likelihood.with_parameters(as_double(self.likelihood_parameters))
         self.view_count = int(self.view_settings[0])
         self.averages_gaussian = bool(self.gaussian)
         self.complement_draw = int(self.complement_seed.sum())

@@ -18,7 +18,7 @@ from enkbayes.core.gaussian import Gaussian
 from enkbayes.core.low_rank import LowRankGaussian
 from enkbayes.core.numerics import in_range
 from enkbayes.core.problem import Problem
-from enkbayes.engine.arrays import Array, epsilon, like, to_numpy
+from enkbayes.engine.arrays import Array, as_double, epsilon, like, to_numpy
 from enkbayes.solvers.newton import NewtonSearch
 from enkbayes.solvers.softmax_path import Eigenbasis, SoftmaxSearch, fits
 
@@ -98,7 +98,7 @@ def _origin(problem: Problem, start: Array | None) -> Vector:
     if start is None:
         return np.zeros(problem.dim)
     shift = problem.prior.whiten(like(start, problem.prior.mean) - problem.prior.mean)
-    return np.asarray(to_numpy(shift), dtype=np.float64)
+    return as_double(shift)
 
 
 def _potential(problem: Problem, u: Vector) -> tuple[float, Vector]:
@@ -106,7 +106,7 @@ def _potential(problem: Problem, u: Vector) -> tuple[float, Vector]:
     prior = problem.prior
     loss, gradient = problem.loss_and_gradient(_theta(prior, u)[None, :])
     pulled = gradient[0, :] * prior.root if prior.diagonal else prior.root.mT @ gradient[0, :]
-    return float(loss[0]) + float(u @ u) / 2, np.asarray(to_numpy(pulled), dtype=np.float64) + u
+    return float(loss[0]) + float(u @ u) / 2, as_double(pulled) + u
 
 
 def _lbfgs(problem: Problem, u: Vector, tol: float, max_steps: int) -> tuple[Vector, float, float, int]:
@@ -129,7 +129,7 @@ def _lbfgs(problem: Problem, u: Vector, tol: float, max_steps: int) -> tuple[Vec
 def _softmax(problem: Problem, start: Array | None, tol: float, most: int) -> tuple[Vector, float, float, int]:
     """Return the same by the search in the eigenbasis of the features."""
     search = SoftmaxSearch(tol=tol / math.sqrt(problem.dim), most=most)
-    origin = None if start is None else np.asarray(to_numpy(start), dtype=np.float64)
+    origin = None if start is None else as_double(start)
     found = search.mode(problem, Eigenbasis.of(problem), origin)
     return _origin(problem, like(found.theta, problem.prior.mean)), found.residual, max(1e-5, found.floor), found.steps
 
@@ -143,7 +143,7 @@ def _newton(problem: Problem, u: Vector, tol: float, most: int = 200) -> tuple[V
     point = search.begin(problem, LowRankGaussian(_theta(prior, u), prior.dense_root))
     while float(np.linalg.norm(to_numpy(point.moments.g))) > tol and not search.done(point):
         point = search.advance(problem, point)
-    found = np.asarray(to_numpy(prior.whiten(point.ensemble.mean - prior.mean)), dtype=np.float64)
+    found = as_double(prior.whiten(point.ensemble.mean - prior.mean))
     return found, point.decrement, point.round_off, point.evaluations
 
 

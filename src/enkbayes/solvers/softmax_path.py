@@ -29,7 +29,7 @@ from enkbayes.core.likelihoods import Categorical
 from enkbayes.core.likelihoods.base import weighted
 from enkbayes.core.low_rank import Complement, Frame
 from enkbayes.core.problem import Problem
-from enkbayes.engine.arrays import anchor, identity, like, namespace, one_hot, softmax, to_numpy
+from enkbayes.engine.arrays import anchor, as_double, identity, like, namespace, one_hot, softmax, to_numpy
 from enkbayes.engine.rows import Chunk, Sums
 
 Numbers = np.ndarray[Any, Any]
@@ -68,7 +68,7 @@ class Eigenbasis:
             return (x.mT @ y if most >= D else xp.sum(x * y, axis=0)), xp.sum(y, axis=0), like(total, x)
 
         rows = problem.rows.coarse or problem.rows
-        gram, sums, total = (to_numpy(a).astype(np.float64) for a in rows.sum(contribution, cost=D, least=ROWS))
+        gram, sums, total = map(as_double, rows.sum(contribution, cost=D, least=ROWS))
         size = float(total[0])
         mean = sums / size if linear.intercept else np.zeros(D)
         if most >= D:
@@ -138,7 +138,7 @@ class SoftmaxSearch:
         """Return the most probable weights of a problem that `fits`, from theta (P,) or the prior's mean."""
         restarts = self.first if start is None else self.later
         theta = _first_guess(problem, basis) if start is None else start
-        rough = replace(problem, rows=problem.rows.coarse) if problem.rows.coarse is not None else problem
+        rough = problem.coarse or problem
         exact = rough is problem
         steps = 0
         while True:
@@ -215,13 +215,13 @@ def _probabilities(linear: Any, features: Any, theta: Any) -> tuple[Any, Any, An
 def _roots(problem: Problem) -> tuple[Numbers, float]:
     """Return the prior's standard deviations of the weights of each feature (D,), and of the intercept."""
     linear = problem.linear_logits("a softmax path")
-    roots = to_numpy(problem.prior.root).astype(np.float64).reshape(-1, linear.outputs or 1)[:, 0]
+    roots = as_double(problem.prior.root).reshape(-1, linear.outputs or 1)[:, 0]
     return (roots[:-1], float(roots[-1])) if linear.intercept else (roots, 1.0)
 
 
 def _first_guess(problem: Problem, basis: Eigenbasis) -> Numbers:
     """Return the prior's mean; where that is zero, with intercepts from the frequencies of the classes."""
-    theta = to_numpy(problem.prior.mean).astype(np.float64)
+    theta = as_double(problem.prior.mean)
     linear = problem.linear_logits("a softmax path")
     if not linear.intercept or np.any(theta != 0.0):
         return theta
@@ -246,7 +246,7 @@ class _Descent:
         self.linear = problem.linear_logits("a softmax path")
         self.K = problem.likelihood.outputs or 1
         self.constant = _roots(problem)[1]
-        self.mean = to_numpy(problem.prior.mean).astype(np.float64).reshape(-1, self.K)
+        self.mean = as_double(problem.prior.mean).reshape(-1, self.K)
         self.start, self.evaluations = theta, 0
         if curvatures is None:
             curvatures = self._sums(theta)[2]

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from enkbayes.core.problem import Problem
-from enkbayes.engine.arrays import row_slices, to_numpy
+from enkbayes.engine.arrays import as_double, row_slices
 from enkbayes.evaluation.baselines import Method, Predictor
 from enkbayes.evaluation.compare.results import Comparison, Estimate, Trial, row_of
 from enkbayes.evaluation.compare.splits import Split
@@ -153,7 +153,7 @@ def _reference(method: Method, problem: Problem, split: Split, seed: int, clock:
     predictor, _, remarks = _fit(method, problem, seed + 1_000_003, clock)
     exact = getattr(predictor, "gaussian", False)  # Gaussian predictions are integrated, not sampled
     error = 0.0 if exact else _monte_carlo_error(predictor, split.test)
-    return Reference(_numbers(predictor.predict_proba(split.test)), error, remarks)
+    return Reference(as_double(predictor.predict_proba(split.test)), error, remarks)
 
 
 def _monte_carlo_error(predictor: Predictor, features: Vector) -> float:
@@ -165,7 +165,7 @@ def _monte_carlo_error(predictor: Predictor, features: Vector) -> float:
         return 0.0  # a point estimate has no sampling error
     gaps = []
     for rows in row_slices(len(features), max(1, HELD // (members * classes))):
-        proba = _numbers(predictor.sample_proba(features[rows]))
+        proba = as_double(predictor.sample_proba(features[rows]))
         half = members // 2
         gaps.append(np.abs(proba[:half].mean(axis=0) - proba[half:].mean(axis=0)) / 2)
     return float(np.mean(np.concatenate(gaps)))
@@ -177,14 +177,14 @@ def _trial(
     """Return the result of a method on a split, or the reason if it fails."""
     try:
         predictor, seconds, remarks = _fit(method, problem, seed, clock)
-        proba = _numbers(predictor.predict_proba(split.test))
+        proba = as_double(predictor.predict_proba(split.test))
         if not np.all(np.isfinite(proba)):
             return "its probabilities are not finite numbers"
         uncertainty = predictor.predict_uncertainty(split.test)
     except FAILURES as error:
         return " ".join(str(error).split()) or type(error).__name__
-    total = float(np.mean(_numbers(uncertainty.total)))
-    epistemic = float(np.mean(_numbers(uncertainty.epistemic)))
+    total = float(np.mean(as_double(uncertainty.total)))
+    epistemic = float(np.mean(as_double(uncertainty.epistemic)))
     return Trial(
         proba=proba,
         scores=score(proba, split.test_targets),
@@ -216,7 +216,3 @@ def _fit(method: Method, problem: Problem, seed: int, clock: Clock) -> tuple[Pre
     if message and not any(message in remark for remark in remarks):
         remarks.append(message)
     return predictor, float(np.median(seconds)), tuple(dict.fromkeys(remarks))
-
-
-def _numbers(x: Any) -> Vector:
-    return np.asarray(to_numpy(x), dtype=np.float64)

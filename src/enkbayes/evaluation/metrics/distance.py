@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from enkbayes.engine.arrays import to_numpy
+from enkbayes.engine.arrays import as_double, to_numpy
 from enkbayes.evaluation.metrics.inputs import Vector, bin_count, probabilities
 
 
@@ -63,7 +63,7 @@ def confidence_by_distance(proba: Any, distance: Any, bins: int | Any = 20) -> D
     >>> confidence_by_distance([0.9, 0.7, 0.5], [0.1, 0.2, 2.0], bins=[0.0, 0.15, 1.0]).mean
     array([0.9, 0.7])
     """
-    proba, distance = probabilities(proba), np.asarray(to_numpy(distance), dtype=np.float64)
+    proba, distance = probabilities(proba), as_double(distance)
     if distance.shape != proba.shape[:1] or len(proba) == 0 or not np.all(distance >= 0):
         raise ValueError(
             f"distance has shape {distance.shape} and proba {proba.shape}; "

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from enkbayes.engine.arrays import to_numpy
+from enkbayes.engine.arrays import as_double, to_numpy
 
 Vector = np.ndarray[Any, Any]
 
@@ -23,7 +23,7 @@ def probabilities(proba: Any, what: str = "proba") -> Vector:
     Traceback (most recent call last):
     ValueError: proba has values from -1 to 2; expected probabilities between 0 and 1 (logits need a softmax first)
     """
-    p = np.asarray(to_numpy(proba), dtype=np.float64)
+    p = as_double(proba)
     if p.ndim == 1:
         p = np.stack([1 - p, p], axis=1)
     if p.ndim != 2 or p.shape[1] < 2:
@@ -45,7 +45,7 @@ def probabilities(proba: Any, what: str = "proba") -> Vector:
             f"{what} has {np.sum(off)} rows that do not sum to one (row {row} sums to {p[row].sum():.4g}); "
             "expected the probabilities of all classes"
         )
-    return np.clip(p, 0, 1)
+    return np.asarray(np.clip(p, 0, 1))
 
 
 def labelled(proba: Any, targets: Any) -> tuple[Vector, Vector]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from enkbayes.engine.arrays import to_numpy
+from enkbayes.engine.arrays import as_double
 from enkbayes.evaluation.metrics.inputs import Vector
 from enkbayes.evaluation.metrics.uncertainty import confidence
 
@@ -88,7 +88,7 @@ def ood_separation(inside: Any, outside: Any) -> OodScores:
 
 
 def _scores(score: Any, what: str) -> Vector:
-    x: Vector = np.asarray(to_numpy(score), dtype=np.float64)
+    x: Vector = as_double(score)
     if x.ndim != 1:
         raise ValueError(f"the {what} scores have shape {x.shape}; expected (n,), one score for each row")
     if len(x) == 0:

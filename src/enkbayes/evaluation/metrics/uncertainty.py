@@ -8,7 +8,7 @@ import numpy as np
 
 from enkbayes.core.posterior import Uncertainty
 from enkbayes.engine import arrays
-from enkbayes.engine.arrays import to_numpy
+from enkbayes.engine.arrays import as_double
 from enkbayes.evaluation.metrics.inputs import Vector, probabilities
 
 
@@ -73,7 +73,7 @@ def logit_variance(sample_proba: Any) -> Vector:
 
 def _members(sample_proba: Any) -> Vector:
     """Return the predictions of members as (J, n, K) and check them."""
-    p = np.asarray(to_numpy(sample_proba), dtype=np.float64)
+    p = as_double(sample_proba)
     if p.ndim not in (2, 3) or len(p) == 0:
         raise ValueError(
             f"sample_proba has shape {p.shape}; expected (J, n, K), or (J, n) for two classes, with J >= 1"

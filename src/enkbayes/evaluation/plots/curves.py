@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from enkbayes.engine.arrays import to_numpy
+from enkbayes.engine.arrays import as_double, to_numpy
 from enkbayes.evaluation.metrics import DistanceCurve
 from enkbayes.evaluation.plots.style import PALE, look, tidy
 
@@ -86,7 +86,7 @@ def size_sweep(
     >>> [line.get_ydata().round(2).tolist() for line in ax.lines]
     [[0.3, 0.15], [0.3, 0.15]]
     """
-    x, y = to_numpy(sizes), np.asarray(to_numpy(values), dtype=np.float64)
+    x, y = to_numpy(sizes), as_double(values)
     if y.ndim not in (1, 2) or x.shape != y.shape[:1] or len(x) == 0 or not (np.all(y > 0) and np.all(x > 0)):
         raise ValueError(
             f"sizes have shape {x.shape} and values {y.shape}; expected (S,), and (S, R) or (S,), all positive"

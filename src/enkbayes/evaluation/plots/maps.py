@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from enkbayes.engine.arrays import to_numpy
+from enkbayes.engine.arrays import as_double, to_numpy
 from enkbayes.evaluation.metrics.inputs import probabilities
 from enkbayes.evaluation.plots.style import INK, PALE, Vector, require_matplotlib
 
@@ -49,7 +49,7 @@ def data_grid(points: Any, *, zoom: float = 1.0, resolution: int = 200) -> tuple
     >>> at.shape, edges.tolist()
     ((9, 2), [-10.5, 12.5, -11.5, 11.5])
     """
-    x = np.asarray(to_numpy(points), dtype=np.float64)
+    x = as_double(points)
     if x.ndim != 2 or x.shape[1] != 2 or len(x) == 0:
         raise ValueError(f"points have shape {x.shape}; expected (n, 2), because maps show two dimensions")
     centre = (x.min(axis=0) + x.max(axis=0)) / 2

@@ -8,7 +8,7 @@ import numpy as np
 
 from enkbayes.core.mixture import MixturePosterior
 from enkbayes.core.posterior import Posterior
-from enkbayes.engine.arrays import to_numpy
+from enkbayes.engine.arrays import as_double, to_numpy
 from enkbayes.evaluation.plots.style import Vector, look, tidy
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def marginal_draws(
     """
     from scipy.stats import gaussian_kde
 
-    draws = np.asarray(to_numpy(draws), dtype=np.float64)
+    draws = as_double(draws)
     if draws.ndim != 1 or len(draws) < 2 or not np.ptp(draws) > 0:
         raise ValueError(f"draws have shape {draws.shape}; expected (n,) with at least two different values and no NaN")
     estimate = gaussian_kde(draws, weights=None if weights is None else to_numpy(weights))
