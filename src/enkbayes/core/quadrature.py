@@ -150,16 +150,34 @@ def averaged_over_nodes(
     sd = xp.sqrt(xp.vecdot(V, V))
     if not all_finite(sd):
         raise Diverged("the variances of the logits are not finite")
+
+    def averages(level: int, rows: np.ndarray[Any, Any]) -> tuple[Array, ...]:
+        x, weights = (like(part, V) for part in trapezoid_nodes(level))
+        z = take_rows(mean_logits, rows)[:, None] + take_rows(sd, rows)[:, None] * x
+        return tuple(f @ weights if f.ndim == 2 else xp.matmul(weights, f) for f in function(z, rows))
+
     levels = trapezoid_level(to_numpy(sd))
+    return by_level(averages, levels, lambda level: at_once // len(trapezoid_nodes(level)[0]))
+
+
+def by_level(
+    function: Callable[[int, np.ndarray[Any, Any]], tuple[Array, ...]],
+    levels: np.ndarray[Any, Any],
+    at_once: Callable[[int], int],
+) -> tuple[Array, ...]:
+    """Return arrays (n, ...) of what function(level, rows (m,)) returns for rows of the same level, (m, ...) each, for
+    rows with levels (n,); at_once(level) of them are taken at a time.
+
+    >>> by_level(lambda level, rows: (10 * level + rows,), np.asarray([1, 0, 1]), lambda level: 1)[0].tolist()
+    [10, 1, 12]
+    """
     groups, parts = [np.flatnonzero(levels == level) for level in np.unique(levels)] or [np.arange(0)], []
     for group in groups:
-        x, weights = (like(part, V) for part in trapezoid_nodes(int(levels[group[0]]) if len(group) else 0))
-        for some in list(row_slices(len(group), max(1, at_once // x.shape[0]))) or [slice(0)]:
-            rows = group[some]
-            z = take_rows(mean_logits, rows)[:, None] + take_rows(sd, rows)[:, None] * x
-            parts.append([f @ weights if f.ndim == 2 else xp.matmul(weights, f) for f in function(z, rows)])
+        level = int(levels[group[0]]) if len(group) else 0
+        chunks = list(row_slices(len(group), max(1, at_once(level)))) or [slice(0)]
+        parts += [function(level, group[some]) for some in chunks]
     back = np.argsort(np.concatenate(groups))
-    return tuple(take_rows(xp.concat(found, axis=0), back) for found in zip(*parts, strict=True))
+    return tuple(take_rows(namespace(found[0]).concat(found, axis=0), back) for found in zip(*parts, strict=True))
 
 
 def trapezoid_level(sd: np.ndarray[Any, Any], step: float = 2 / 3, spacing: float = 0.5, finest: int = 8) -> Any:
@@ -258,17 +276,13 @@ def averaged_over_points(
             finer = xp.mean(function(GaussianPoints.of(V, level).logits(mean_logits)), axis=1)
             average = xp.where((variance > width**2)[:, None], finer, average)
         return average
-    sd = to_numpy(variance) ** 0.5
-    levels = np.searchsorted(np.asarray(wide), sd)
-    groups, parts = [np.flatnonzero(levels == level) for level in np.unique(levels)] or [np.arange(0)], []
-    for group in groups:
-        level = int(levels[group[0]]) if len(group) else 0
-        few = max(1, at_once // (V.shape[1] * 2 ** (8 + 2 * level)))
-        for some in list(row_slices(len(group), few)) or [slice(0)]:
-            rows = group[some]
-            points = GaussianPoints.of(take_rows(V, rows), level)
-            parts.append(xp.mean(function(points.logits(take_rows(mean_logits, rows))), axis=1))
-    return take_rows(xp.concat(parts, axis=0), np.argsort(np.concatenate(groups)))
+
+    def averages(level: int, rows: np.ndarray[Any, Any]) -> tuple[Array, ...]:
+        points = GaussianPoints.of(take_rows(V, rows), level)
+        return (xp.mean(function(points.logits(take_rows(mean_logits, rows))), axis=1),)
+
+    levels = np.searchsorted(np.asarray(wide), to_numpy(variance) ** 0.5)
+    return by_level(averages, levels, lambda level: at_once // (V.shape[1] * 2 ** (8 + 2 * level)))[0]
 
 
 def cholesky(cov: Array) -> Array:

@@ -22,8 +22,7 @@ import numpy as np
 
 from enkbayes.core.likelihoods import Likelihood
 from enkbayes.core.moments import Diverged
-from enkbayes.core.quadrature import quasi_random_points
-from enkbayes.engine.arrays import row_slices
+from enkbayes.core.quadrature import by_level, quasi_random_points
 
 Numbers = np.ndarray[Any, Any]
 
@@ -112,21 +111,18 @@ class DenseRule:
             raise Diverged("the tilted distributions of some rows are not finite")
         step = np.minimum(self.sharpness * peak, np.minimum(self.logit, self.sharpness * sd))
         levels = np.clip(np.ceil(np.log2((high - low) / step)), self.coarsest, self.finest).astype(int)
-        out = np.empty((3, len(mode)))
-        for level in np.unique(levels):
-            same = np.flatnonzero(levels == level)
-            t = np.linspace(0.0, 1.0, 2 ** int(level) + 1)
-            for part in row_slices(len(same), max(1, self.at_once // len(t))):
-                some = same[part]
-                z = low[some, None] + (high - low)[some, None] * t
-                density = np.exp(top[some, None] - self._energy(rows.take(some), z, centre[some], variance[some]))
-                total = density.sum(axis=1)
-                mean = np.sum(density * z, axis=1) / total
-                out[1, some] = mean
-                out[2, some] = np.sum(density * (z - mean[:, None]) ** 2, axis=1) / total
-                width = (high - low)[some] / 2 ** int(level)
-                out[0, some] = np.log(total * width) - top[some] - np.log(2 * math.pi * variance[some]) / 2
-        return out[0], out[1], out[2]
+
+        def integrals(level: int, some: Numbers) -> tuple[Numbers, Numbers, Numbers]:
+            z = low[some, None] + (high - low)[some, None] * np.linspace(0.0, 1.0, 2**level + 1)
+            density = np.exp(top[some, None] - self._energy(rows.take(some), z, centre[some], variance[some]))
+            total = density.sum(axis=1)
+            mean = np.sum(density * z, axis=1) / total
+            width, scale = (high - low)[some] / 2**level, np.log(2 * math.pi * variance[some]) / 2
+            spread = np.sum(density * (z - mean[:, None]) ** 2, axis=1) / total
+            return np.log(total * width) - top[some] - scale, mean, spread
+
+        log_integral, mean, spread = by_level(integrals, levels, lambda level: self.at_once // (2**level + 1))
+        return log_integral, mean, spread
 
     @staticmethod
     def _energy(rows: RowLikelihoods, z: Numbers, centre: Numbers, variance: Numbers) -> Numbers:

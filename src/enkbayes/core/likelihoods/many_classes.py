@@ -24,7 +24,8 @@ import scipy.sparse
 
 from enkbayes.core.low_rank import Complement, narrowed
 from enkbayes.core.moments import Diverged
-from enkbayes.engine.arrays import Array, all_finite, like, namespace, one_hot, row_slices, softmax, take_rows, to_numpy
+from enkbayes.core.quadrature import by_level
+from enkbayes.engine.arrays import Array, all_finite, like, namespace, one_hot, softmax, take_rows, to_numpy
 
 VERY_MANY = 200  # number of classes from which predictions use this; below, K x K roots are more accurate
 POOL = 4096  # points from which rows choose
@@ -149,22 +150,17 @@ def predictive(
     numbers = own_numbers(features, mean_logits)
     shrink = 1 - 1 / complement.tightening
 
-    def average(rows: np.ndarray[Any, Any], pairs: int) -> Array:
+    def averages(level: int, rows: np.ndarray[Any, Any]) -> tuple[Array]:
         zbar = take_rows(mean_logits, rows)
         logits = LogitDistribution(zbar, frame.right, take_rows(s, rows), take_rows(E, rows), shrink)
         nothing = xp.zeros((len(rows),), dtype=xp.int64, device=V.device)
-        p = gaussian_averages(logits, nothing, take_rows(numbers, rows), pairs).slope + one_hot(nothing, zbar)
+        p = gaussian_averages(logits, nothing, take_rows(numbers, rows), pairs[level]).slope + one_hot(nothing, zbar)
         p = xp.maximum(p, xp.zeros_like(p))  # the control variates may take a little too much
-        return p / xp.sum(p, axis=-1, keepdims=True)
+        return (p / xp.sum(p, axis=-1, keepdims=True),)
 
     left = s - xp.matmul(E * E, shrink)
     levels = np.searchsorted(np.asarray(wide), to_numpy(xp.mean(xp.maximum(left, xp.zeros_like(s)), axis=1)) ** 0.5)
-    groups, parts = [np.flatnonzero(levels == level) for level in range(len(pairs))], []
-    for group, points in zip(groups, pairs, strict=True):
-        few = max(1, at_once // (points * sum(V.shape[1:])))
-        parts += [average(group[some], points) for some in row_slices(len(group), few)]
-    order = np.argsort(np.concatenate(groups))
-    return take_rows(xp.concat(parts, axis=0), order) if parts else xp.zeros_like(mean_logits)
+    return by_level(averages, levels, lambda level: at_once // (pairs[level] * sum(V.shape[1:])))[0]
 
 
 def _second_order(logits: LogitDistribution, deviations: Array) -> tuple[Array, Array]:
