@@ -1,4 +1,4 @@
-"""Fill the table of results of README.md from results/*.json and docs/paper, and docs/index.md with the same table.
+"""Fill the table of results of README.md from results/*.json and docs/paper, and docs/results.md with the same table.
 
 python benchmarks/readme_table.py
 """
@@ -41,19 +41,19 @@ def accuracy() -> list[Row]:
         for row in result("predictive")["errors"]
         if (row["sampler"], row["particles"]) == ("equilibrium", size)
     }
-    real, hard = ("breast cancer", "wine"), max(found, key=lambda name: found[name])
+    real, hard = ("breast cancer", "wine"), max(found.values())
     shown = " and ".join(f"{found[name]:.4f}" for name in real)
     return [
         (
-            "mean error of predicted probabilities, against NUTS",
-            "breast cancer and wine, prior fixed",
+            "Mean difference from the probabilities of a long NUTS run",
+            "breast cancer and wine, fixed prior",
             shown,
             "understand/trust.md",
         ),
         (
-            "the same error, on problems built to be hard",
-            f"worst of six ({hard}: the posterior is far from Gaussian)",
-            f"{found[hard]:.3f}",
+            "The same, where a Gaussian fits the posterior badly",
+            f"worst of {len(found) - len(real)} synthetic problems",
+            f"{hard:.3f}",
             "understand/trust.md",
         ),
     ]
@@ -69,15 +69,15 @@ def defaults() -> list[Row]:
     sets = len({name for name, _ in pairs})
     return [
         (
-            "log loss, divided by that of `LogisticRegressionCV`",
-            f"default, {sets} data sets, 50 and 200 rows",
-            f"{small.ratio:.2f} ({small.wins:.0%} wins)",
+            "Log loss divided by that of `LogisticRegressionCV`",
+            f"default; {sets} data sets, 50 or 200 rows ({small.pairs} cases)",
+            f"{small.ratio:.2f}; lower in {small.wins:.0%} of cases",
             "results/defaults.md",
         ),
         (
-            "log loss, divided by that of `LogisticRegressionCV`",
-            f"default, the same sets, 50 to 5,000 rows ({whole.pairs} cases)",
-            f"{whole.ratio:.2f} ({whole.wins:.0%} wins)",
+            "Log loss divided by that of `LogisticRegressionCV`",
+            f"default; the same sets, 50 to 5,000 rows ({whole.pairs} cases)",
+            f"{whole.ratio:.2f}; lower in {whole.wins:.0%} of cases",
             "results/defaults.md",
         ),
     ]
@@ -107,32 +107,32 @@ def times() -> list[Row]:
     most, (least_k, most_k) = max(shape[0] for shape in shapes), (f(shape[2] for shape in shapes) for f in (min, max))
     return [
         (
-            "time, divided by `LogisticRegression`",
-            "fixed prior, two classes, 10,000 rows x 256 features",
+            "Time divided by that of `LogisticRegression`",
+            "fixed prior; two classes, 10,000 rows, 256 features",
             f"{point:.1f}",
             "results/speed.md",
         ),
         (
-            "time, divided by NUTS (7 chains of 500)",
-            "fixed prior, two classes, 300 rows x 50 features",
+            "Time divided by that of NUTS, 7 chains of 500 draws",
+            "fixed prior; two classes, 300 rows, 50 features",
             f"1 / {nuts:,.0f}",
             "results/speed.md",
         ),
         (
-            "time, divided by `LogisticRegressionCV`",
-            "default, the same sets, 50 to 5,000 rows",
-            f"median {np.median(costs):.1f}, most {max(costs):.0f}",
+            "Time divided by that of `LogisticRegressionCV`",
+            f"default; the {len(costs)} cases above",
+            f"median {np.median(costs):.1f}, largest {max(costs):.0f}",
             "results/defaults.md",
         ),
         (
-            "time, divided by `LogisticRegression`",
-            f"default, many classes: {large}",
+            "Time divided by that of `LogisticRegression`",
+            "default; {2} classes, {0:,} rows, {1} features".format(*classes[large]["rows, features, classes"]),
             f"{ratios[large]:.1f}",
             "results/many_classes.md",
         ),
         (
-            "time, divided by `LogisticRegression`",
-            f"default, {least_k} to {most_k} classes, at most {most:,} rows",
+            "Time divided by that of `LogisticRegression`",
+            f"default; {least_k} to {most_k} classes, at most {most:,} rows",
             f"{min(others):.0f} to {max(others):.0f}",
             "results/many_classes.md",
         ),
@@ -147,8 +147,8 @@ def networks() -> list[Row]:
     gains = [row[0].measured for row in targets]
     return [
         (
-            "log loss minus that of temperature scaling",
-            f"last layers with held-out rows, no far-field variance, {len(tasks)} tasks",
+            "Log loss minus that of temperature scaling",
+            f"last layers of networks for {len(tasks)} tasks, without far-field variance",
             f"median {np.median(gains):+.3f}, worst {max(gains):+.4f}",
             "results/usefulness.md",
         ),
@@ -163,14 +163,13 @@ def detectors() -> list[Row]:
     ours, confidence = (
         next(row for row in ranking if row["method"] == name) for name in (detector_page.OURS, detector_page.CONFIDENCE)
     )
-    for group, kind in (("near", "mostly unseen classes"), ("far", "other data and noise")):
+    for group, kind in (("near", "mostly for unseen classes"), ("far", "for other data sets and noise")):
         best = detector_page.best(ranking, group)
-        others = f"best of {len(ranking) - 2} detectors, {best['method']}; confidence"
         rows.append(
             (
-                f"AUROC of {group} out-of-distribution rows",
-                f"`OODScore`, {tasks} tasks, {kind} ({others})",
-                f"{ours[group]:.2f} ({best[group]:.2f}; {confidence[group]:.2f})",
+                f"AUROC of `OODScore`, {kind}",
+                f"networks for {tasks} tasks; {len(ranking) - 2} other detectors",
+                f"{ours[group]:.2f}; best other {best[group]:.2f}; confidence {confidence[group]:.2f}",
                 "results/detectors.md",
             )
         )
@@ -183,9 +182,9 @@ def far_away() -> Row:
         found = list(csv.DictReader(file))
     without, with_it = (np.mean([float(row[name]) for row in found]) for name in ("far", "far_with"))
     return (
-        "confidence far from the data (1/2 is right)",
-        f"two moons, {len(found)} networks, far-field variance (without)",
-        f"{with_it:.2f} ({without:.2f})",
+        "Confidence far from the data, where 0.5 is right",
+        f"two moons, {len(found)} networks",
+        f"{with_it:.2f}; without far-field variance {without:.2f}",
         "understand/uncertainty.md",
     )
 
@@ -194,9 +193,9 @@ def robustness() -> Row:
     """How many hostile problems converge."""
     found = result("step_control")["two classes"]["Equilibrium"]
     return (
-        "problems that converge",
-        f"two classes, {found['problems']:,} random problems, many separable or badly scaled",
-        f"{found['converged']:.0%}, median of {found['steps, median']:g} steps",
+        "Fits that converge",
+        f"{found['problems']:,} random problems with two classes, many separable or badly scaled",
+        f"{found['converged']:.0%}, in {found['steps, median']:g} steps (median)",
         "../benchmarks/results/step_control.json",
     )
 
