@@ -91,8 +91,8 @@ def test_files_and_pickles(fitted, tmp_path):
 
 def test_showing_computes_nothing(fitted, monkeypatch):
     clf = pickle.loads(pickle.dumps(fitted[0]))
-    for name in ("assess", "log_evidence"):
-        monkeypatch.setattr(f"enkbayes.estimators.classifier.{name}", lambda *_: pytest.fail("it was computed"))
+    for name in ("classifier.assess", "base.log_evidence"):
+        monkeypatch.setattr(f"enkbayes.estimators.{name}", lambda *_: pytest.fail("it was computed"))
     assert "EnsembleClassifier" in clf._repr_html_()
 
 

@@ -150,8 +150,8 @@ def test_the_scikit_learn_names(iris):
 
 def test_showing_a_classifier_computes_nothing(iris, monkeypatch):
     clf = eb.EnsembleClassifier(prior_precision=1.0, random_state=0).fit(*iris)
-    for name in ("assess", "log_evidence"):
-        monkeypatch.setattr(f"enkbayes.estimators.classifier.{name}", lambda *_: pytest.fail("it was computed"))
+    for name in ("classifier.assess", "base.log_evidence"):
+        monkeypatch.setattr(f"enkbayes.estimators.{name}", lambda *_: pytest.fail("it was computed"))
     assert "EnsembleClassifier" in clf._repr_html_()
     monkeypatch.undo()
     assert clf.trust_.verdict

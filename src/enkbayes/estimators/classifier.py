@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from enkbayes.core.gaussian import Gaussian
 from enkbayes.core.labels import announced, distinct, encode, observation_weights
@@ -21,15 +21,16 @@ from enkbayes.core.problem import Problem
 from enkbayes.core.problem_arguments import shared_classes, shared_counts
 from enkbayes.engine.arrays import to_numpy
 from enkbayes.engine.processes import first, shared_errors
+from enkbayes.estimators.base import PosteriorEstimator
 from enkbayes.estimators.class_weight import row_weights
 from enkbayes.estimators.multi_label import (
+    BinaryClassifiers,
     by_label,
-    columns,
     for_each,
+    in_one_file,
     is_multi_hot,
     joint,
-    means_of,
-    names_of,
+    kept,
     of_presence,
     side_by_side,
     stacked,
@@ -44,7 +45,7 @@ from enkbayes.estimators.specification import Specification
 from enkbayes.estimators.table import Table, is_frame
 from enkbayes.inference.calibration import calibrate
 from enkbayes.inference.empirical_bayes import Tuning
-from enkbayes.inference.evidence import Evidence, log_evidence
+from enkbayes.inference.evidence import Evidence
 from enkbayes.inference.feature_far_field import (
     WIDEST,
     FeatureFarField,
@@ -64,16 +65,22 @@ from enkbayes.inference.trust import Trust, assess
 from enkbayes.samplers import FROM_PRIOR, MeanField, Sampler
 from enkbayes.samplers.recorder import Recorder
 from enkbayes.storage.fingerprint import fingerprint
-from enkbayes.storage.model_file import Artefact, LabelArtefacts, write
+from enkbayes.storage.model_file import Artefact, LabelArtefacts
 
 Array = np.ndarray[Any, Any]
-FLOATS = (np.float64, np.float32)
 
 
-def validated(estimator: BaseEstimator, *data: Any, **settings: Any) -> Any:
-    """Return what scikit-learn's `validate_data` returns, without warnings of sums that overflow in its checks."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        return validate_data(estimator, *data, **settings)
+@dataclass(frozen=True, eq=False)
+class TrainingRows:
+    """Checked rows: features X, labels y and weights or None; held-out features and labels, or None where no rows are
+    held out; and the fingerprint of all of them.
+    """
+
+    X: Any
+    y: Any
+    weights: Any
+    held_out: tuple[Any, Any] | None
+    fingerprint: str
 
 
 def check_labels(y: Any) -> None:
@@ -89,7 +96,7 @@ def at_least_two(classes: Array) -> Array:
     return classes
 
 
-class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class EnsembleClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore[misc]
     """Bayesian logistic regression whose posterior is an ensemble: one logit for two classes, softmax for more.
 
     Scale the features first (`StandardScaler` in a pipeline), because the prior has the same width for each of them.
@@ -198,21 +205,16 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """
 
     posterior_: Posterior | MixturePosterior
-    problem_: Problem
     classes_: Array
     n_iter_: int
-    fingerprint_: str | None
     tuning_: Tuning | PriorAverage | None
     calibration_: Calibration | None
-    far_field_: FeatureFarField | None
     class_weight_: Array | None
     estimators_: list[Self]
     _confidences: HeldOutConfidence | None
     _trust: Trust | None
-    _evidence: Evidence | None
     _forgetting: Forgetting | None = None
     _preprocessing: Preprocessing | None = None
-    _showing = False
     _held_out_prior: Gaussian | None = None
 
     def __init__(
@@ -282,17 +284,14 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             A file that stores the run, so that the same call resumes it after an interruption; of an average it is the
             run of the heaviest component, which comes first. Resuming needs a number as random_state.
         """
-        self._forget_labels()
-        if is_multi_hot(y):
-            if checkpoint is not None:
-                raise ValueError("a checkpoint holds one run, and each of several labels has its own; fit without it")
-            held_out = [None] * np.shape(y)[1] if y_val is None else columns(y_val, np.shape(y)[1])
-            parts = [
-                part._fit(X, own, sample_weight, X_val, other, classes=np.asarray([0, 1], dtype=own.dtype))  # noqa: SLF001
-                for part, own, other in zip(self._binary(columns(y)), columns(y), held_out, strict=True)
-            ]
-            return self._keep_labels(parts, names_of(y))
-        return self._fit(X, y, sample_weight, X_val, y_val, checkpoint=checkpoint)
+        if not is_multi_hot(y):
+            return self._fit(X, y, sample_weight, X_val, y_val, checkpoint=checkpoint)
+        if checkpoint is not None:
+            raise ValueError("a checkpoint holds one run, and each of several labels has its own; fit without it")
+        labels = BinaryClassifiers.like(self, y)
+        for part, own, held_out, both in labels.with_labels(y, y_val):
+            part._fit(X, own, sample_weight, X_val, held_out, classes=both)  # noqa: SLF001
+        return labels.kept_in(self)
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None, *, forget: Any = 1.0) -> Self:
         """Learn from one more batch by sequential Bayes: the posterior N(mean, cov) is the prior of the next batch.
@@ -314,10 +313,14 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         as a prior; `MeanField` then makes the update.
         """
         begins, factor = not hasattr(self, "posterior_"), checked_factor(forget)
-        if is_multi_hot(y) or hasattr(self, "estimators_"):
-            return self._learn_labels(X, y, sample_weight, factor, begins=begins)
+        parts = getattr(self, "estimators_", [])
+        if is_multi_hot(y) or parts:
+            labels = BinaryClassifiers.like(self, y) if begins else BinaryClassifiers(parts or [self], self.classes_)
+            for part, own, _, both in labels.with_labels(y):
+                part.partial_fit(X, own, both, sample_weight, forget=factor)
+            return labels.kept_in(self)
         X = X if begins else self._features(X)
-        X, y = validated(self, X, y, accept_sparse="csr", dtype=np.float64, reset=begins)
+        X, y = self._validated(X, y, dtype=np.float64, reset=begins)
         check_labels(y)
         known, asked = announced(y, classes, None if begins else self.classes_), self._specification
         if begins:
@@ -337,11 +340,10 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             last = replace(last, ensemble=last.fitted.to(problem.prior.mean), before=None)
             problem = problem.with_prior(last.distribution)
             posterior = fit(problem)
-        chosen, prior = self.calibration_, self._held_out_prior
         data = fingerprint(X, y, sample_weight, self.fingerprint_ or "")
-        self._keep_fit(problem, posterior, self.tuning_, data, held_out=prior is not None)
-        self.calibration_, self._held_out_prior = chosen, prior
-        return self
+        return self._keep_fit(
+            problem, posterior, self.tuning_, data, calibration=self.calibration_, held_out_prior=self._held_out_prior
+        )
 
     def fit_shard(
         self,
@@ -361,8 +363,7 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         and a warning says so. No process has all rows, so there is no `fingerprint_`.
         """
         with shared_errors():
-            self._forget_labels()
-            X, y = validated(self, X, y, accept_sparse="csr", dtype=FLOATS, ensure_min_samples=0)
+            X, y = self._validated(X, y, ensure_min_samples=0)
             self._preprocessing = None
             if tuning is None and (is_auto(self.prior_precision) or is_auto(self.intercept_precision)):
                 raise ValueError('an "auto" prior is chosen from all rows; pass tuning=clf.tune(X, y), or a number')
@@ -375,6 +376,7 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         fit = asked.fit_with(sampler, first(asked.draw_seed()), None, checkpoint)
         return self._keep_fit(*asked.fitted(asked.with_fitted_cutpoints(problem), tuning, fit), None)
 
+    @by_label(kept)
     def polish(self, sweeps: int = 20) -> Self:
         """Move every particle to the exact posterior of the last fit, `sweeps` times; see `enkbayes.inference.polish`.
 
@@ -384,8 +386,6 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         >>> clf.polish(5).posterior_.info.sweeps
         5
         """
-        if hasattr(self, "estimators_"):
-            return self._keep_labels([part.polish(sweeps) for part in self.estimators_], self.classes_)
         self._fitted_problem("polish", "polish before saving")
         self.posterior_ = self._polished(self.posterior_, sweeps)
         self._trust = None
@@ -528,20 +528,8 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     @property
     @by_label(joint)
     def evidence_(self) -> Evidence:
-        """The log evidence of the last fit, with its method and error bar. Computed on first access; `save` stores it.
-
-        After `partial_fit` it is the evidence of the last batch, given the batches before.
-        """
-        check_is_fitted(self)
-        if self._evidence is None:
-            problem = self._fitted_problem("evidence_", "access it before saving")
-            self._evidence = log_evidence(problem, self.posterior_)
-        return self._evidence
-
-    @property
-    def log_evidence_(self) -> float:
-        """The value of `evidence_`: how probable the data were under the prior. Differences compare models."""
-        return self.evidence_.value
+        """The log evidence of the last fit, with its method and error bar; of multi-hot labels that of all together."""
+        return super().evidence_
 
     # -- how the prior was chosen -------------------------------------------------------------------------------------
 
@@ -632,47 +620,29 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         numbers = encode(y_val, len(proba), self.classes_)[0]
         return HeldOutConfidence.of(proba, numbers).threshold(max_error, confidence)
 
+    @by_label(kept)
     def remember(self) -> Self:
         """Compute what `ood_score` and `reject_threshold` need of the training rows, so that files and pickles have it.
 
         More than 2048 features are too many for the score; rows that other processes hold are not available.
         """
-        if hasattr(self, "estimators_"):
-            return self._keep_labels([part.remember() for part in self.estimators_], self.classes_)
         problem = self._fitted_problem("remember", "call it before saving")
         if problem.linear_logits("the score").features <= WIDEST:
             self._extent("ood_score")
         self._held_out_confidence()
         return self
 
-    # -- files and notebooks ------------------------------------------------------------------------------------------
+    # -- files --------------------------------------------------------------------------------------------------------
 
-    def save(self, path: str | Path, *, preprocessing: Mapping[str, Any] | None = None) -> None:
-        """Write the fitted classifier to one `.safetensors` file; `enkbayes.load` reads it.
-
-        preprocessing is any dict of JSON values to store beside the model;
-        `enkbayes.storage.model_file.read(path).preprocessing` returns it.
-        """
-        check_is_fitted(self)
-        if hasattr(self, "estimators_"):
-            parts = tuple(part.to_artefact(preprocessing) for part in self.estimators_)
-            write(LabelArtefacts(parts, self.classes_), path)
-        else:
-            write(self.to_artefact(preprocessing), path)
-
-    def to_artefact(self, preprocessing: Mapping[str, Any] | None = None) -> Artefact:
+    @by_label(in_one_file)
+    def to_artefact(self, preprocessing: Mapping[str, Any] | None = None) -> Artefact | LabelArtefacts:
         """Return what a file of the fitted classifier holds."""
-        names, prior = getattr(self, "feature_names_in_", None), self._held_out_prior
-        parameters = self.get_params(deep=False)
+        prior = self._held_out_prior
         chosen = {} if prior is None else {"prior_mean": to_numpy(prior.mean), "prior_cov": to_numpy(prior.cov)}
+        estimator = self._described(chosen=chosen)
         if self.class_weight_ is not None:
             chosen["class_weight"] = self.class_weight_
-            parameters["class_weight"] = "balanced" if self.class_weight == "balanced" else "given"
-        estimator = {
-            "parameters": parameters,
-            "feature_names": None if names is None else names.tolist(),
-            "chosen": chosen,
-        }
+            estimator["parameters"]["class_weight"] = "balanced" if self.class_weight == "balanced" else "given"
         if preprocessing is None and self._preprocessing is not None:
             preprocessing = self._preprocessing.to_json()
         found = {
@@ -685,22 +655,20 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return Artefact(self.posterior_, estimator, preprocessing, self.fingerprint_, **found)  # type: ignore[arg-type]
 
     @classmethod
-    def from_artefact(cls, artefact: Artefact) -> Self:
+    def from_artefact(cls, artefact: Artefact | LabelArtefacts) -> Self:
         """Return the fitted classifier of a file."""
+        if isinstance(artefact, LabelArtefacts):
+            parts = [cls.from_artefact(part) for part in artefact.parts]
+            return BinaryClassifiers(parts, artefact.names).kept_in(cls(**parts[0].get_params(deep=False)))
         if artefact.estimator is None or artefact.posterior.map is None or artefact.posterior.classes is None:
             raise ValueError("the file holds a posterior without an estimator; use load(path)")
         parameters, chosen = dict(artefact.estimator["parameters"]), artefact.estimator.get("chosen", {})
-        unknown = parameters.keys() - cls().get_params().keys()
-        if unknown:
-            raise ValueError(f"the file has unknown parameters {sorted(unknown)}; upgrade enkbayes to open it")
         if parameters.get("class_weight") == "given":
             pairs = zip(artefact.posterior.classes.tolist(), chosen["class_weight"].tolist(), strict=True)
             parameters["class_weight"] = dict(pairs)
-        clf = cls(**parameters)
+        clf = cls(**cls._known(parameters))
+        clf._take_features(artefact.posterior.map.features, artefact.estimator["feature_names"])
         clf.class_weight_ = chosen.get("class_weight")
-        clf.n_features_in_ = artefact.posterior.map.features
-        if artefact.estimator["feature_names"] is not None:
-            clf.feature_names_in_ = np.asarray(artefact.estimator["feature_names"], dtype=object)
         clf.tuning_, clf.calibration_ = artefact.tuning, None
         if "prior_mean" in chosen:
             clf._held_out_prior = Gaussian(chosen["prior_mean"], chosen["prior_cov"])
@@ -712,31 +680,8 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             clf._preprocessing.check_size(clf.n_features_in_)
         return clf
 
-    @classmethod
-    def from_labels(cls, artefacts: LabelArtefacts) -> Self:
-        """Return the fitted classifier of a file with several labels."""
-        parts = [cls.from_artefact(part) for part in artefacts.parts]
-        clf = cls(**parts[0].get_params(deep=False))
-        return clf._keep_labels(parts, artefacts.names)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Leave the training data out of pickles."""
-        return {name: value for name, value in super().__getstate__().items() if name != "problem_"}
-
-    def _get_fitted_attr_html(self, doc_link: str = "") -> Any:
-        """Return what notebooks show of a fitted classifier, without computing anything for it."""
-        shown = [self, *getattr(self, "estimators_", [])]
-        for estimator in shown:
-            vars(estimator)["_showing"] = True
-        try:
-            return super()._get_fitted_attr_html(doc_link)
-        finally:
-            for estimator in shown:
-                del vars(estimator)["_showing"]
-
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
         tags.classifier_tags.multi_label = self.likelihood == "auto"
         tags.classifier_tags.poor_score = self.likelihood == "ordinal"  # on classes that have no order
         return tags
@@ -755,42 +700,52 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         checkpoint: Recorder | str | Path | None = None,
     ) -> Self:
         """Fit to labels y (N,) of one kind each; `classes` are those of y, and others that it may lack."""
-        X, y = validated(self, X, y, accept_sparse="csr", dtype=FLOATS)
+        rows = self._checked_rows(X, y, sample_weight, X_val, y_val)
+        known = at_least_two(distinct(rows.y) if classes is None else classes)
+        asked = self._specification
+        seed, sampler = asked.draw_seed(), asked.method
+        problem, self.class_weight_ = asked.posed(rows.X, rows.y, known, rows.weights)
+        asked.warn_of_few_particles(problem)
+        fit = asked.fit_with(sampler, seed, self._previous_particles(problem, sampler), checkpoint)
+        self._forgetting = None
+        if rows.held_out is None:
+            found = asked.fitted(*asked.chosen(problem), fit, recorded=checkpoint is not None)
+            return self._keep_fit(*found, rows.fingerprint)
+        weights = row_weights(self.class_weight_, rows.held_out[1], known, None)
+        held_out = asked.problem(*rows.held_out, known, weights, problem.likelihood)
+        problem, chosen = calibrate(held_out, problem.prior.mean, problem, seed=seed)
+        problem = asked.with_fitted_cutpoints(problem)
+        return self._keep_fit(
+            problem, fit(problem), None, rows.fingerprint, calibration=chosen, held_out_prior=problem.prior
+        )
+
+    def _checked_rows(self, X: Any, y: Any, sample_weight: Any, X_val: Any, y_val: Any) -> TrainingRows:
+        """Return the rows of a fit. Held-out rows are apart if they calibrate trained weights, and otherwise among the
+        others.
+        """
+        X, y = self._validated(X, y)
         check_labels(y)
         self._preprocessing = None  # of a file; these features are used as they are
         if sample_weight is not None:
             observation_weights(sample_weight, len(y))  # raises an error for weights that are not one number per row
-        trained, data = np.ndim(self.prior_mean) > 0, fingerprint(X, y, sample_weight)
         if (X_val is None) != (y_val is None):
             raise ValueError("held-out rows need features and labels; expected both X_val and y_val, or neither")
-        if X_val is not None:
-            X_val, y_val = validated(self, X_val, y_val, accept_sparse="csr", dtype=FLOATS, reset=False)
-            check_same_scale(X, X_val)
-            data = fingerprint(X_val, y_val, None, data)
-            if not trained:
-                X, y, sample_weight = pooled(X, y, sample_weight, X_val, y_val)
-        asked = self._specification
-        known = at_least_two(distinct(y) if classes is None else classes)
-        seed, sampler = asked.draw_seed(), asked.method
-        problem, self.class_weight_ = asked.posed(X, y, known, sample_weight)
-        asked.warn_of_few_particles(problem)
-        theta = self._previous_particles(problem, sampler) if self.warm_start else None
-        self._forgetting = None
-        fit = asked.fit_with(sampler, seed, theta, checkpoint)
-        if X_val is None or not trained:
-            return self._keep_fit(*asked.fitted(*asked.chosen(problem), fit, recorded=checkpoint is not None), data)
-        weights = row_weights(self.class_weight_, y_val, known, None)
-        held_out = asked.problem(X_val, y_val, known, weights, problem.likelihood)
-        problem, chosen = calibrate(held_out, problem.prior.mean, problem, seed=seed)
-        problem = asked.with_fitted_cutpoints(problem)
-        self._keep_fit(problem, fit(problem), None, data, held_out=True)
-        self.calibration_, self._held_out_prior = chosen, problem.prior
-        return self
+        data = fingerprint(X, y, sample_weight)
+        if X_val is None:
+            return TrainingRows(X, y, sample_weight, None, data)
+        X_val, y_val = self._validated(X_val, y_val, reset=False)
+        check_same_scale(X, X_val)
+        data = fingerprint(X_val, y_val, None, data)
+        if np.ndim(self.prior_mean) > 0:
+            return TrainingRows(X, y, sample_weight, (X_val, y_val), data)
+        return TrainingRows(*pooled(X, y, sample_weight, X_val, y_val), None, data)
 
     def _previous_particles(self, problem: Problem, sampler: Sampler) -> Array | None:
-        """Return particles of the previous fit's Gaussian, if shape and classes agree. There must be more of them than
-        parameters, because they would stay in the few directions that they span.
+        """Return particles of the previous fit's Gaussian for a warm start, if shape and classes agree. There must be
+        more of them than parameters, because they would stay in the few directions that they span.
         """
+        if not self.warm_start:
+            return None
         if isinstance(sampler, FROM_PRIOR):
             raise ValueError(f"{type(sampler).__name__} starts from the prior; use warm_start=False or Equilibrium()")
         before: Posterior | MixturePosterior | None = getattr(self, "posterior_", None)
@@ -806,31 +761,35 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         tuning: Tuning | PriorAverage | None,
         data: str | None,
         *,
-        held_out: bool = False,
+        calibration: Calibration | None = None,
+        held_out_prior: Gaussian | None = None,
     ) -> Self:
-        """Polish a fit and keep it; `data` is the fingerprint of the training data, and with `held_out` its rows
-        calibrate trained weights.
+        """Polish a fit and keep it; `data` is the fingerprint of the training data. Where held-out rows calibrated
+        trained weights, `calibration` says how, and `held_out_prior` is the prior that they chose.
         """
         self.problem_ = problem
         self._keep(self._polished(posterior, self.sweeps), data)
-        if held_out and can_choose(problem) if self._far_field_is_automatic else self.far_field:
+        if self._wants_far_field(problem, calibrated=held_out_prior is not None):
             chosen = choose_for_features(problem, self.posterior_)
             self.far_field_ = replace(chosen, unusual=FeatureScore.of(problem, self.posterior_))
-        self.tuning_, self.calibration_, self._held_out_prior = tuning, None, None
+        self.tuning_, self.calibration_, self._held_out_prior = tuning, calibration, held_out_prior
         return self
 
     def _keep(self, posterior: Posterior | MixturePosterior, data: str | None) -> None:
+        if hasattr(self, "estimators_"):  # of an earlier fit to multi-hot labels
+            del self.estimators_
         self.posterior_ = posterior
         self._trust = self._evidence = self._confidences = self.far_field_ = None
         self.classes_ = np.asarray(posterior.classes)
         self.n_iter_ = posterior.info.steps
         self.fingerprint_ = data
 
-    @property
-    def _far_field_is_automatic(self) -> bool:
-        if isinstance(self.far_field, str) and self.far_field != "auto":
+    def _wants_far_field(self, problem: Problem, *, calibrated: bool) -> bool:
+        if not isinstance(self.far_field, str):
+            return bool(self.far_field)
+        if self.far_field != "auto":
             raise ValueError(f'far_field is {self.far_field!r}; expected True, False or "auto"')
-        return isinstance(self.far_field, str)
+        return calibrated and can_choose(problem)
 
     def _polished(self, posterior: Posterior | MixturePosterior, sweeps: int) -> Posterior | MixturePosterior:
         seed = self._specification.draw_seed()
@@ -846,23 +805,13 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         problem = self._specification.problem(X, y, self.classes_, weights, self.posterior_.likelihood, self.tuning_)
         return problem if self._held_out_prior is None else problem.with_prior(self._held_out_prior)
 
-    def _fitted_problem(self, purpose: str, remedy: str) -> Problem:
-        """Return the problem of the last fit, which files and pickles do not contain."""
-        check_is_fitted(self)
-        if self._showing or not hasattr(self, "problem_"):
-            raise AttributeError(
-                f"{purpose} needs the data of the fit, which files and pickles leave out; {remedy}, or fit again"
-            )
-        return self.problem_
-
     # -- rows ---------------------------------------------------------------------------------------------------------
 
     def _features(self, X: Any) -> Any:
         """Return features (n, D); a data frame for a model of the command holds the columns of its training file."""
-        check_is_fitted(self)
         if self._preprocessing is not None and is_frame(X):
             X = self._preprocessing.transform(Table.from_frame(X))
-        return validated(self, X, accept_sparse="csr", dtype=FLOATS, reset=False)
+        return super()._features(X)
 
     def _names(self) -> list[str]:
         """Return the names of the features (D,)."""
@@ -894,34 +843,3 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 problem, self.posterior_, self.far_field_ if self.far_field else None
             )
         return self._confidences
-
-    # -- a fit to multi-hot labels ------------------------------------------------------------------------------------
-
-    def _binary(self, targets: list[Array]) -> list[Self]:
-        """Return a binary classifier for each of K columns of labels."""
-        return [clone(self).set_params(prior_mean=mean) for mean in means_of(self.prior_mean, len(targets))]
-
-    def _learn_labels(self, X: Any, y: Any, sample_weight: Any, forget: Any, *, begins: bool) -> Self:
-        """Learn from one more batch of multi-hot labels."""
-        targets = columns(y, None if begins else len(getattr(self, "estimators_", [None])))
-        parts = self._binary(targets) if begins else self.estimators_
-        for part, own in zip(parts, targets, strict=True):
-            part.partial_fit(X, own, np.asarray([0, 1], dtype=own.dtype), sample_weight, forget=forget)
-        return self._keep_labels(parts, names_of(y) if begins else self.classes_)
-
-    def _keep_labels(self, parts: list[Self], names: Array) -> Self:
-        """Keep a fitted classifier for each label. What a classifier of one kind of labels has once is a list here."""
-        self.estimators_, self.classes_ = parts, names
-        for name in ("n_features_in_", "feature_names_in_"):
-            if hasattr(parts[0], name):
-                setattr(self, name, getattr(parts[0], name))
-        for name in ("posterior_", "tuning_", "calibration_", "far_field_", "class_weight_"):
-            setattr(self, name, [getattr(part, name) for part in parts])
-        self.n_iter_ = sum(part.n_iter_ for part in parts)
-        self.fingerprint_ = fingerprint(np.zeros((0, 0)), [str(part.fingerprint_) for part in parts])
-        return self
-
-    def _forget_labels(self) -> None:
-        """Discard a fit to multi-hot labels."""
-        if hasattr(self, "estimators_"):
-            del self.estimators_, self.posterior_

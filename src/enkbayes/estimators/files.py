@@ -79,7 +79,7 @@ def load(path: str | Path, *, likelihood: type | None = None) -> Any:
     """
     artefact = read(path, likelihood)
     if isinstance(artefact, LabelArtefacts):
-        return EnsembleClassifier.from_labels(artefact)
+        return EnsembleClassifier.from_artefact(artefact)
     if artefact.estimator is None:
         return artefact.posterior
     kinds: dict[str, Any] = {"classifier": EnsembleClassifier, "regressor": EnsembleRegressor}

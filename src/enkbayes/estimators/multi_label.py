@@ -8,22 +8,26 @@ classifiers, with a prior of its own for each. Predictions have a column for eac
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import wraps
 from inspect import signature
 from typing import Any, TypeVar
 
 import numpy as np
+from sklearn.base import clone
 
 from enkbayes.core.posterior import Uncertainty
 from enkbayes.inference.evidence import Evidence
 from enkbayes.inference.summary import Summary
 from enkbayes.inference.trust import Trust
 from enkbayes.inference.verdicts import BAD, GOOD, USABLE
+from enkbayes.storage.fingerprint import fingerprint
+from enkbayes.storage.model_file import Artefact, LabelArtefacts
 
 Array = np.ndarray[Any, Any]
 Method = TypeVar("Method", bound=Callable[..., Any])
+Classifier = TypeVar("Classifier", bound=Any)
 
 
 def is_multi_hot(y: Any) -> bool:
@@ -68,9 +72,43 @@ def names_of(y: Any) -> Array:
     return np.arange(len(found)) if given is None else np.asarray([str(name) for name in given])
 
 
+@dataclass(frozen=True, eq=False)
+class BinaryClassifiers:
+    """The binary classifier of each of K labels, and the names of the labels."""
+
+    parts: Sequence[Any]
+    names: Array
+
+    @classmethod
+    def like(cls, clf: Any, y: Any) -> BinaryClassifiers:
+        """Return a classifier with the parameters of `clf` for each column of labels, not fitted yet."""
+        means = means_of(clf.prior_mean, len(columns(y)))
+        return cls([clone(clf).set_params(prior_mean=mean) for mean in means], names_of(y))
+
+    def with_labels(self, y: Any, y_val: Any = None) -> Iterator[tuple[Any, Array, Array | None, Array]]:
+        """Yield each classifier with its column of the labels, that of held-out labels or None, and its two classes."""
+        K = len(self.parts)
+        held_out = [None] * K if y_val is None else columns(y_val, K)
+        for part, own, other in zip(self.parts, columns(y, K), held_out, strict=True):
+            yield part, own, other, np.asarray([0, 1], dtype=own.dtype)
+
+    def kept_in(self, clf: Classifier) -> Classifier:
+        """Return the classifier of all labels, which keeps those of each: what a classifier of one kind of labels has
+        once is a list there.
+        """
+        parts, known = self.parts, vars(self.parts[0])
+        found = {name: known[name] for name in ("n_features_in_", "feature_names_in_") if name in known}
+        for name in ("posterior_", "tuning_", "calibration_", "far_field_", "class_weight_"):
+            found[name] = [getattr(part, name) for part in parts]
+        prints = fingerprint(np.zeros((0, 0)), [str(part.fingerprint_) for part in parts])
+        steps = sum(part.n_iter_ for part in parts)
+        vars(clf).update(estimators_=list(parts), classes_=self.names, n_iter_=steps, fingerprint_=prints, **found)
+        return clf
+
+
 def by_label(join: Callable[[Any, list[Any]], Any], *, split: str | None = None) -> Callable[[Method], Method]:
     """Return a decorator: for multi-hot labels, the method is that of the classifier of each label, and `join` takes
-    the names of the labels and the K results. Of the argument named `split`, if there is one and it is given, each
+    the classifier of all labels and the K results. Of the argument named `split`, if there is one and it is given, each
     classifier gets its column.
     """
 
@@ -86,67 +124,73 @@ def by_label(join: Callable[[Any, list[Any]], Any], *, split: str | None = None)
             of_each = [{"self": part} for part in parts]
             if split is not None and given.get(split) is not None:
                 of_each = [own | {split: y} for own, y in zip(of_each, columns(given[split], len(parts)), strict=True)]
-            return join(self.classes_, [method(**given | own) for own in of_each])
+            return join(self, [method(**given | own) for own in of_each])
 
         return call  # type: ignore[return-value]
 
     return decorated
 
 
-def side_by_side(names: Any, parts: Sequence[Array]) -> Array:
+def kept(clf: Any, parts: Sequence[Any]) -> Any:
+    """Return the classifier, which keeps the classifiers of its labels."""
+    return BinaryClassifiers(parts, clf.classes_).kept_in(clf)
+
+
+def in_one_file(clf: Any, parts: Sequence[Artefact]) -> LabelArtefacts:
+    """Return the contents of one file."""
+    return LabelArtefacts(tuple(parts), clf.classes_)
+
+
+def side_by_side(clf: Any, parts: Sequence[Array]) -> Array:
     """Return columns (n,) as (n, K)."""
     return np.stack(parts, axis=1)
 
 
-def of_presence(names: Any, parts: Sequence[Array]) -> Array:
+def of_presence(clf: Any, parts: Sequence[Array]) -> Array:
     """Return the probabilities (..., K) that a row has each label, from those of absence and presence (..., 2)."""
     return np.stack([part[..., 1] for part in parts], axis=-1)
 
 
-def stacked(names: Any, parts: Sequence[Array]) -> Array:
+def stacked(clf: Any, parts: Sequence[Array]) -> Array:
     """Return rows (1, D) as (K, D), and numbers (1,) as (K,)."""
     return np.concatenate(parts, axis=0)
 
 
-def the_first(names: Any, parts: Sequence[Any]) -> Any:
+def the_first(clf: Any, parts: Sequence[Any]) -> Any:
     """Return what does not depend on the labels."""
     return parts[0]
 
 
-def for_each(names: Any, parts: Sequence[Any]) -> list[Any]:
+def for_each(clf: Any, parts: Sequence[Any]) -> list[Any]:
     """Return the results as a list."""
     return list(parts)
 
 
-def thresholds(names: Any, parts: Sequence[float]) -> Array:
+def thresholds(clf: Any, parts: Sequence[float]) -> Array:
     """Return numbers as an array (K,)."""
     return np.asarray(parts)
 
 
-def uncertainties(names: Any, parts: Sequence[Uncertainty]) -> Uncertainty:
+def uncertainties(clf: Any, parts: Sequence[Uncertainty]) -> Uncertainty:
     """Return the uncertainty of every label, (n, K) each."""
+    names = ("total", "aleatoric", "epistemic", "confidence")
+    each = {name: np.stack([getattr(part, name) for part in parts], axis=1) for name in names}
     far = [part.far_field for part in parts if part.far_field is not None]
-    return Uncertainty(
-        total=side_by_side(names, [part.total for part in parts]),
-        aleatoric=side_by_side(names, [part.aleatoric for part in parts]),
-        epistemic=side_by_side(names, [part.epistemic for part in parts]),
-        confidence=side_by_side(names, [part.confidence for part in parts]),
-        far_field=side_by_side(names, far) if far else None,
-    )
+    return Uncertainty(**each, far_field=np.stack(far, axis=1) if far else None)
 
 
-def summaries(names: Any, parts: Sequence[Summary]) -> Summary:
+def summaries(clf: Any, parts: Sequence[Summary]) -> Summary:
     """Return one table; the column of classes has the label."""
-    rows = [replace(row, output=str(name)) for name, part in zip(names, parts, strict=True) for row in part.rows]
+    rows = [replace(row, output=str(name)) for name, part in zip(clf.classes_, parts, strict=True) for row in part.rows]
     return replace(parts[0], rows=tuple(rows))
 
 
-def the_worst(names: Any, parts: Sequence[Trust]) -> Trust:
+def the_worst(clf: Any, parts: Sequence[Trust]) -> Trust:
     """Return the trust of the label that is to be trusted least."""
     return max(parts, key=lambda part: (GOOD, USABLE, BAD).index(part.verdict))
 
 
-def joint(names: Any, parts: Sequence[Evidence]) -> Evidence:
+def joint(clf: Any, parts: Sequence[Evidence]) -> Evidence:
     """Return the evidence of all labels, the product of theirs."""
     worst = max(parts, key=lambda part: math.inf if math.isnan(part.error) else part.error)
     value, error = sum(part.value for part in parts), math.sqrt(sum(part.error**2 for part in parts))

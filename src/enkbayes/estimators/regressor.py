@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 from scipy.special import ndtri
-from sklearn.base import BaseEstimator, RegressorMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.base import RegressorMixin
+from sklearn.utils.validation import check_is_fitted
 
 from enkbayes.core.gaussian import Gaussian
 from enkbayes.core.labels import real_targets
@@ -18,20 +17,20 @@ from enkbayes.core.likelihoods import Normal
 from enkbayes.core.numerics import in_range
 from enkbayes.core.posterior import Posterior, Uncertainty
 from enkbayes.core.problem import Problem
+from enkbayes.estimators.base import PosteriorEstimator
 from enkbayes.estimators.specification import seed_of
-from enkbayes.inference.evidence import Evidence, log_evidence
-from enkbayes.inference.feature_far_field import FeatureFarField, choose_for_features
+from enkbayes.inference.feature_far_field import choose_for_features
 from enkbayes.inference.linear_regression import WIDE, regression_scales
 from enkbayes.inference.priors import AUTO, is_auto, weight_prior
 from enkbayes.samplers import MeanField
 from enkbayes.samplers.run import run
 from enkbayes.storage.fingerprint import fingerprint
-from enkbayes.storage.model_file import Artefact, write
+from enkbayes.storage.model_file import Artefact
 
 Array = np.ndarray[Any, Any]
 
 
-class EnsembleRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
+class EnsembleRegressor(RegressorMixin, PosteriorEstimator):  # type: ignore[misc]
     """Bayesian linear regression. Its posterior is a Gaussian, which the fit finds exactly.
 
     Scale the features first (`StandardScaler` in a pipeline), because the prior has the same width for each of them.
@@ -91,12 +90,8 @@ class EnsembleRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     """
 
     posterior_: Posterior
-    problem_: Problem
     noise_variance_: float
     prior_precision_: Any
-    fingerprint_: str | None
-    far_field_: FeatureFarField | None
-    _evidence: Evidence | None
 
     def __init__(
         self,
@@ -124,7 +119,7 @@ class EnsembleRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         """Fit to features X (N, D), dense or sparse, and targets y (N,); `sample_weight` (N,) says how often each row
         counts. Discards earlier fits.
         """
-        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=(np.float64, np.float32), y_numeric=True)
+        X, y = self._validated(X, y, y_numeric=True)
         targets = real_targets(y, X.shape[0], "normal").astype(np.float64)
         problem = self._problem(X, targets, sample_weight)
         self._keep(problem, fingerprint(X, y, sample_weight))
@@ -138,24 +133,19 @@ class EnsembleRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         """
         if not hasattr(self, "posterior_"):
             return self.fit(X, y, sample_weight)
-        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64, y_numeric=True, reset=False)
-        prior = self.posterior_.distribution
-        weights, constant = self._parts(prior)
-        problem = Problem.create(
-            X, y, weights, likelihood=self.posterior_.likelihood, intercept=constant, weights=sample_weight
-        ).with_prior(prior)
+        X, y = self._validated(X, y, dtype=np.float64, y_numeric=True, reset=False)
+        prior, likelihood = self.posterior_.distribution, self.posterior_.likelihood
+        intercept = 1.0 if prior.dim > self.n_features_in_ else None  # as the variance of the weights, it is replaced
+        problem = Problem.create(X, y, likelihood=likelihood, intercept=intercept, weights=sample_weight)
+        problem = problem.with_prior(prior)
         self._keep(problem, fingerprint(X, y, sample_weight, self.fingerprint_ or ""))
         return self
 
     def predict(self, X: Any, *, return_std: bool = False) -> Any:
         """Return the expected targets (n,); with `return_std` also their standard deviations (n,), noise included."""
-        mean = self.posterior_mean(X)
-        return (mean, np.sqrt(self.predict_uncertainty(X).total)) if return_std else mean
-
-    def posterior_mean(self, X: Any) -> Array:
-        """Return the expected targets (n,)."""
         features = self._features(X)
-        return np.asarray(self.posterior_.predict_proba(features))[:, 0]
+        mean = np.asarray(self.posterior_.predict_proba(features))[:, 0]
+        return (mean, np.sqrt(self.predict_uncertainty(X).total)) if return_std else mean
 
     def predict_interval(self, X: Any, level: float = 0.95) -> Array:
         """Return lower and upper ends (n, 2) of the central intervals that hold a new target with probability `level`.
@@ -198,33 +188,11 @@ class EnsembleRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         mean = self.posterior_.fitted.mean
         return float(mean[-1]) if len(mean) > self.n_features_in_ else 0.0
 
-    @property
-    def evidence_(self) -> Evidence:
-        """The log evidence of the last fit. Computed on first access; `save` stores it."""
-        check_is_fitted(self)
-        if self._evidence is None:
-            if not hasattr(self, "problem_"):
-                raise AttributeError("evidence_ needs the data of the fit, which files leave out; fit again")
-            self._evidence = log_evidence(self.problem_, self.posterior_)
-        return self._evidence
-
-    @property
-    def log_evidence_(self) -> float:
-        """The value of `evidence_`. Differences compare models."""
-        return self.evidence_.value
-
-    def save(self, path: str | Path, *, preprocessing: Mapping[str, Any] | None = None) -> None:
-        """Write the fitted regressor to one `.safetensors` file; `enkbayes.load` reads it."""
-        check_is_fitted(self)
-        names = getattr(self, "feature_names_in_", None)
-        estimator = {
-            "kind": "regressor",
-            "parameters": self.get_params(deep=False),
-            "feature_names": None if names is None else names.tolist(),
-            "chosen": {"prior_precision": self.prior_precision_},
-        }
-        kept = Artefact(self.posterior_, estimator, preprocessing, self.fingerprint_, evidence=self._evidence)
-        write(replace(kept, far_field=self.far_field_), path)
+    def to_artefact(self, preprocessing: Mapping[str, Any] | None = None) -> Artefact:
+        """Return what a file of the fitted regressor holds."""
+        estimator = self._described(kind="regressor", chosen={"prior_precision": self.prior_precision_})
+        found = Artefact(self.posterior_, estimator, preprocessing, self.fingerprint_, evidence=self._evidence)
+        return replace(found, far_field=self.far_field_)
 
     @classmethod
     def from_artefact(cls, artefact: Artefact) -> Self:
@@ -233,31 +201,13 @@ class EnsembleRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         single = isinstance(posterior, Posterior) and isinstance(posterior.likelihood, Normal)
         if stored is None or posterior.map is None or not single:
             raise ValueError("the file does not hold a regressor with a normal likelihood")
-        unknown = stored["parameters"].keys() - cls().get_params().keys()
-        if unknown:
-            raise ValueError(f"the file has unknown parameters {sorted(unknown)}; upgrade enkbayes to open it")
-        model = cls(**stored["parameters"])
-        model.n_features_in_ = posterior.map.features
-        if stored["feature_names"] is not None:
-            model.feature_names_in_ = np.asarray(stored["feature_names"], dtype=object)
+        model = cls(**cls._known(stored["parameters"]))
+        model._take_features(posterior.map.features, stored["feature_names"])
         model.posterior_, model._evidence = posterior, artefact.evidence  # type: ignore[assignment]
         model.noise_variance_ = posterior.likelihood.variance  # type: ignore[attr-defined]
         model.prior_precision_ = stored["chosen"]["prior_precision"]
         model.fingerprint_, model.far_field_ = artefact.fingerprint, artefact.far_field
         return model
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Leave the training data out of pickles."""
-        return {name: value for name, value in super().__getstate__().items() if name != "problem_"}
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        return tags
-
-    def _features(self, X: Any) -> Any:
-        check_is_fitted(self)
-        return validate_data(self, X, accept_sparse="csr", dtype=(np.float64, np.float32), reset=False)
 
     def _problem(self, X: Any, y: Array, sample_weight: Any) -> Problem:
         """Return the problem of all rows, with noise and prior as given or as chosen."""
@@ -278,10 +228,6 @@ class EnsembleRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         if self.fit_intercept:
             prior = prior.stack(Gaussian(np.asarray([scales.target_mean]), WIDE * scales.target_variance))
         return replace(rows.with_prior(prior), likelihood=Normal(scales.noise))
-
-    def _parts(self, prior: Gaussian) -> tuple[float, float | None]:
-        """Return stand-ins for the priors of weights and intercept, which `with_prior` replaces."""
-        return 1.0, 1.0 if prior.dim > self.n_features_in_ else None
 
     def _keep(self, problem: Problem, data: str) -> None:
         seed = seed_of(self.random_state)
