@@ -17,11 +17,12 @@ from typing import Any
 
 import numpy as np
 
+from enkbayes.core.arguments import check_count
 from enkbayes.core.ensemble import AffineEnsemble
 from enkbayes.core.gaussian import Gaussian
 from enkbayes.core.likelihoods import Likelihood
 from enkbayes.core.linear_logits import LinearLogits
-from enkbayes.core.posterior import Info, Posterior, Uncertainty, checked_size
+from enkbayes.core.posterior import Info, Posterior, Uncertainty
 from enkbayes.core.problem import Problem
 from enkbayes.engine.arrays import Array, namespace, symmetric, take_rows
 
@@ -195,7 +196,8 @@ class MixturePosterior:
         >>> MixturePosterior((posterior, posterior), (0.1, 0.9)).sample(7).shape
         (7, 1)
         """
-        rng = np.random.default_rng((checked_size(n), seed, 8))
+        check_count("n", n)
+        rng = np.random.default_rng((int(n), seed, 8))
         shares = np.asarray(self.weights, dtype=np.float64)
         counts = rng.multinomial(n, shares / shares.sum())
         own = rng.integers(2**31, size=len(counts))  # a seed for each component

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from enkbayes.core.arguments import check_count
 from enkbayes.core.ensemble import AffineEnsemble
 from enkbayes.core.gaussian import Gaussian
 from enkbayes.core.likelihoods import Categorical, Likelihood
@@ -243,7 +244,8 @@ class Posterior:
         >>> draws.shape, bool(abs(draws.mean() - posterior.mean[0]) < 0.03)
         ((10000, 1), True)
         """
-        rng = np.random.default_rng((checked_size(n), seed, 7))
+        check_count("n", n)
+        rng = np.random.default_rng((int(n), seed, 7))
         if self.before is None and self.has_gaussian:
             fitted = self.ensemble
             return fitted.gaussian.unwhiten(like(rng.standard_normal((n, fitted.freedom)), fitted.mean))
@@ -448,14 +450,3 @@ def _finite(logits: Array) -> Array:
     if not all_finite(logits):
         raise ValueError("the logits of some rows overflow; scale their features as those of the training data")
     return logits
-
-
-def checked_size(n: int) -> int:
-    """Return the number of draws, or raise a ValueError if it is none.
-
-    >>> checked_size(3)
-    3
-    """
-    if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
-        raise ValueError(f"n is {n!r}; expected the number of draws, 1 or more")
-    return int(n)

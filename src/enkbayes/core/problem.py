@@ -339,6 +339,15 @@ class Problem:
         """Whether logits are linear in the parameters."""
         return self.linear is not None
 
+    @property
+    def alike(self) -> bool:
+        """Whether the prior is diagonal, with the same variances for the weights of every output."""
+        prior = self.prior
+        if not prior.diagonal:
+            return False
+        by_output = namespace(prior.mean).reshape(prior.cov, (-1, self.likelihood.outputs or 1))
+        return bool(namespace(prior.mean).all(by_output == by_output[:, :1]))
+
     def linear_logits(self, purpose: str) -> LinearLogits:
         """Return the linear logits, or raise a ValueError that says what needs them."""
         if self.linear is not None:

@@ -225,7 +225,6 @@ class ArrayRows:
     weights: Any = None
     chunk: int = CHUNK
     held: int = 2**24  # entries up to which a float32 copy is kept, instead of cast in every sum
-    entries: int = 2**20  # of features in a long chunk: with fewer, threads wait for each other
     threaded: float = 3e7  # multiplications of a sum from which several threads pay
 
     @property
@@ -252,14 +251,14 @@ class ArrayRows:
         if type(x) is not np.ndarray or x.size > self.held:
             return CastRows(self)
         copy = np.empty(x.shape, np.float32)
-        slices = list(chunk_slices(self.size, self.width, self._length(long=True)))
+        slices = list(chunk_slices(self, long=True))
         list(in_threads(lambda rows: np.copyto(copy[rows], x[rows], casting="same_kind"), slices))
         rough = Chunk(copy, self.targets, self.weights).astype(copy.dtype)
         return replace(self, features=rough.features, targets=rough.targets, weights=rough.weights)
 
     def chunks(self, *, long: bool = False, least: int = 0) -> Iterator[Chunk]:
         """Yield all rows once."""
-        for rows in chunk_slices(self.size, self.width, max(least, self._length(long=long))):
+        for rows in chunk_slices(self, long=long, least=least):
             yield Chunk(self.features[rows, :], part_of(self.targets, rows), part_of(self.weights, rows))
 
     def sum(self, contribution: Contribution, *, cost: float = 0.0, long: bool = False, least: int = 0) -> Sums:
@@ -277,13 +276,6 @@ class ArrayRows:
     def take(self, rows: np.ndarray[Any, Any]) -> Array:
         """Return the features of some rows."""
         return take_rows(self.features, rows)
-
-    def _length(self, *, long: bool) -> int:
-        return (
-            longer(self.chunk, self.width, self.entries)
-            if long and isinstance(self.features, np.ndarray)
-            else self.chunk
-        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -375,16 +367,28 @@ def is_double(rows: Rows) -> bool:
     return bool(reference.dtype == namespace(reference).float64)
 
 
-def chunk_slices(size: int, width: int, chunk: int, shared: int = 2**18, parts: int = 4) -> Iterator[slice]:
-    """Yield the rows of each chunk. Features of more than `shared` entries are cut evenly into a multiple of `parts`
-    chunks, for several threads or one alike.
+def chunk_slices(
+    rows: Any,
+    *,
+    long: bool = False,
+    least: int = 0,
+    entries: int = 2**20,
+    shared: int = 2**18,
+    parts: int = 4,
+) -> Iterator[slice]:
+    """Yield the rows of each chunk of a source with `size`, `width`, `chunk` and `reference`.
+
+    Long chunks of numpy's have at least `entries` entries of features, because with fewer threads wait for each other;
+    a user who asked for short chunks gets them. Features of more than `shared` entries are cut evenly into a multiple
+    of `parts` chunks, for several threads or one alike.
     """
-    return even_slices(size, chunk, parts) if size * width > shared else row_slices(size, chunk)
-
-
-def longer(chunk: int, width: int, entries: int) -> int:
-    """Return the rows of a long chunk: more where features are narrow, unless the user asked for short chunks."""
-    return max(chunk, entries // max(width, 1)) if chunk >= CHUNK else chunk
+    length = rows.chunk
+    if long and isinstance(rows.reference, np.ndarray) and length >= CHUNK:
+        length = max(length, entries // max(rows.width, 1))
+    length = max(least, length)
+    if rows.size * rows.width > shared:
+        return even_slices(rows.size, length, parts)
+    return row_slices(rows.size, length)
 
 
 def _cast(x: Any, dtype: Any) -> Any:

@@ -27,7 +27,6 @@ from enkbayes.engine.rows import (
     chunk_slices,
     in_double,
     is_double,
-    longer,
 )
 
 Part = tuple[Array, Any, Any]
@@ -48,7 +47,6 @@ class StreamedRows(Elsewhere):
     reference: Array
     encode: Callable[[Any], Array]
     chunk: int
-    entries: int = 2**20  # as in `ArrayRows`
 
     @cached_property
     def coarse(self) -> CastRows | None:
@@ -58,8 +56,7 @@ class StreamedRows(Elsewhere):
     def chunks(self, *, long: bool = False, least: int = 0) -> Iterator[Chunk]:
         """Yield all rows once, cut where rows in memory are cut, so that sums are the same to the last bit."""
         seen = 0
-        length = longer(self.chunk, self.width, self.entries) if long and self._in_numpy else self.chunk
-        lengths = (rows.stop - rows.start for rows in chunk_slices(self.size, self.width, max(length, least)))
+        lengths = (rows.stop - rows.start for rows in chunk_slices(self, long=long, least=least))
         for features, labels, weights in _cut(read(self.source), lengths):
             yield Chunk(features, self.encode(labels), None if weights is None else like(weights, self.reference))
             seen += len(labels)
@@ -76,10 +73,6 @@ class StreamedRows(Elsewhere):
     def take(self, rows: np.ndarray[Any, Any]) -> Any:
         """Rows of a stream cannot be picked."""
         return self.features
-
-    @property
-    def _in_numpy(self) -> bool:
-        return isinstance(self.reference, np.ndarray)
 
 
 def read(source: Iterable[Any]) -> Iterator[Part]:

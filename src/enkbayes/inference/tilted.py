@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from enkbayes.core.likelihoods import Likelihood
+from enkbayes.core.likelihoods.base import weighted
 from enkbayes.core.moments import Diverged
 from enkbayes.core.quadrature import by_level, quasi_random_points
 
@@ -68,7 +69,7 @@ class RowLikelihoods:
         return u[:, :, 0] if self.likelihood.outputs is None else u @ self.contrasts.T
 
     def _weighted(self, x: Numbers) -> Numbers:
-        return x if self.weights is None else x * self.weights.reshape(-1, *(1 for _ in x.shape[1:]))
+        return np.asarray(weighted(x, self.weights))
 
 
 @dataclass(frozen=True, eq=False)

@@ -50,7 +50,6 @@ from enkbayes.engine.arrays import as_double, dense_numpy, epsilon, to_numpy
 from enkbayes.engine.rows import Chunk, Elsewhere, Sums
 from enkbayes.inference.cross_validation import left_out, left_out_of_average
 from enkbayes.inference.importance import (
-    Errors,
     effective_share,
     smoothed,
     standard_draws,
@@ -102,19 +101,19 @@ class Trust:
     ('good', 1, 1, 200, 1)
     """
 
-    verdict: str
-    reason: str
-    advice: str
-    residual: float
-    k_hat: float
-    effective: float
-    draws: int
-    shift: float
-    informed: float
-    data_rank: int | None
-    spanned: int
-    particles: int
-    parameters: int
+    verdict: str = ""
+    reason: str = ""
+    advice: str = ""
+    residual: float = math.nan
+    k_hat: float = math.nan
+    effective: float = math.nan
+    draws: int = 0
+    shift: float = math.nan
+    informed: float = math.nan
+    data_rank: int | None = None
+    spanned: int = 0
+    particles: int = 0
+    parameters: int = 0
     nonlinearity: float | None = None
     sweeps: int = 0
     drift: float = math.nan
@@ -215,15 +214,7 @@ def _held_out_figures(problem: Problem, mixture: MixturePosterior, rank: int | N
     """Return the report on an average that held-out rows have scaled: there is no exact posterior to compare with."""
     fitted = mixture.heaviest.fitted
     return Trust(
-        verdict="",
-        reason="",
-        advice="",
         residual=mixture.info.residual,
-        k_hat=math.nan,
-        effective=math.nan,
-        draws=0,
-        shift=math.nan,
-        informed=math.nan,
         data_rank=rank,
         spanned=fitted.freedom,
         particles=fitted.size,
@@ -274,26 +265,9 @@ def combined(parts: Sequence[Trust], weights: Sequence[float]) -> Trust:
 def _figures(problem: Problem, posterior: Posterior, draws: int, seed: int, rank: int | None) -> Trust:
     """Return the figures of one posterior, without a verdict; `rank` is that of the data."""
     info, fitted = posterior.info, posterior.fitted
-    k_hat = effective = distance = math.nan
-    errors = Errors(math.nan, 0, math.nan, math.nan)
-    informed = informed_directions(problem, fitted)
-    weighed = posterior.has_gaussian and fitted.freedom > 0
-    if weighed:
-        with np.errstate(over="ignore", invalid="ignore"):  # figures that are not finite are reported below
-            z = standard_draws(draws, fitted, seed)
-            weights, k_hat = smoothed(weights_at(problem, fitted, z))
-            effective, distance = effective_share(weights), shift(weights, informed)
-            errors = weighted_errors(problem, fitted.gaussian, z, weights)
-    return Trust(
-        verdict="",
-        reason="",
-        advice="",
+    figures = Trust(
         residual=info.residual,
-        k_hat=k_hat,
-        effective=effective,
-        draws=draws if weighed else 0,
-        shift=distance,
-        informed=informed,
+        informed=informed_directions(problem, fitted),
         data_rank=rank,
         spanned=fitted.freedom,
         particles=posterior.ensemble.size,
@@ -302,11 +276,24 @@ def _figures(problem: Problem, posterior: Posterior, draws: int, seed: int, rank
         sweeps=info.sweeps,
         drift=info.drift,
         converged=info.converged,
-        worst=errors.mean,
-        parameter=errors.parameter,
-        variances=errors.variances,
-        norm=errors.norm,
     )
+    if not posterior.has_gaussian or fitted.freedom == 0:
+        return figures
+    with np.errstate(over="ignore", invalid="ignore"):  # figures that are not finite are reported below
+        z = standard_draws(draws, fitted, seed)
+        weights, k_hat = smoothed(weights_at(problem, fitted, z))
+        errors = weighted_errors(problem, fitted.gaussian, z, weights)
+        return replace(
+            figures,
+            k_hat=k_hat,
+            effective=effective_share(weights),
+            draws=draws,
+            shift=shift(weights, figures.informed),
+            worst=errors.mean,
+            parameter=errors.parameter,
+            variances=errors.variances,
+            norm=errors.norm,
+        )
 
 
 @dataclass(frozen=True)

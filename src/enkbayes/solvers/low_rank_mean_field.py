@@ -150,14 +150,8 @@ class LowRankSolver:
 
     def fits(self, problem: Problem) -> bool:
         """Tell whether the frame exists: linear logits, and a prior that treats all classes alike."""
-        if not problem.is_linear:
-            return False
-        prior, K = problem.prior, problem.likelihood.outputs or 1
-        if not prior.diagonal:
-            return K == 1 and prior.dim <= self.rotated
-        xp = namespace(prior.mean)
-        roots = xp.reshape(prior.root, (-1, K))
-        return bool(xp.all(roots == roots[:, :1]))
+        rotated = problem.likelihood.outputs in (None, 1) and problem.dim <= self.rotated
+        return problem.is_linear and (problem.alike or (not problem.prior.diagonal and rotated))
 
     def start(self, problem: Problem, rank: int, seed: int) -> Point:
         """Return the point at the Laplace approximation: the most probable parameters and the curvature there.

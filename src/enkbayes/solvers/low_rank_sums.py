@@ -13,6 +13,7 @@ from typing import Any
 
 from enkbayes.core.gaussian import Gaussian
 from enkbayes.core.likelihoods import Categorical, Likelihood
+from enkbayes.core.likelihoods.base import weighted
 from enkbayes.core.likelihoods.many_classes import (
     LogitDistribution,
     SoftmaxAverages,
@@ -163,18 +164,16 @@ def _of_many(
 ) -> Sums:
     """Return the sums of some rows, E (n, K, r) the logits of the directions; HX is still in class coordinates."""
     xp = namespace(E)
-    w = None if weights is None else weights[:, None]
     slope, diagonal = averages.slope @ frame.right, averages.curvature_diagonal(frame.right)
     sums = (
-        xp.sum(averages.loss if weights is None else weights * averages.loss),
-        frame.pull_back(whitened, (slope if w is None else w * slope)[:, :, None])[:, 0],
-        frame.pull_back_squares(whitened, diagonal if w is None else w * diagonal),
+        xp.sum(weighted(averages.loss, weights)),
+        frame.pull_back(whitened, weighted(slope, weights)[:, :, None])[:, 0],
+        frame.pull_back_squares(whitened, weighted(diagonal, weights)),
         averages.curvature_gram(E, weights),
     )
     if not products:
         return sums
-    bent = averages.curvature_products(E)
-    return (*sums, frame.pull_back(whitened, bent if w is None else w[:, :, None] * bent))
+    return (*sums, frame.pull_back(whitened, weighted(averages.curvature_products(E), weights)))
 
 
 def _turned(frame: Frame, HX: Array, of_many: bool) -> Array:
@@ -199,9 +198,7 @@ def averages_of_few(
         cov = symmetric(xp.matmul(xp.matmul(frame.right, cov), frame.right.mT))
         loss, slope, curvature = likelihood.gaussian_averages(zbar, targets, V=cholesky(cov))
         slope, curvature = slope @ frame.right, xp.matmul(xp.matmul(frame.right.mT, curvature), frame.right)
-    if weights is not None:
-        loss, slope, curvature = weights * loss, weights[:, None] * slope, weights[:, None, None] * curvature
-    return xp.sum(loss), slope, curvature
+    return xp.sum(weighted(loss, weights)), weighted(slope, weights), weighted(curvature, weights)
 
 
 def in_frame(problem: Problem, frame: Frame, most: int = 2**26) -> tuple[Problem, Frame]:
@@ -270,9 +267,9 @@ def _curvatures(
     w = xp.ones_like(sizes) if weights is None else weights
     if isinstance(likelihood, Categorical):
         p = likelihood.mean(zbar)
-        weighted = (w * sizes)[:, None] * p
+        scaled = (w * sizes)[:, None] * p
         eye = identity(p.shape[1], p)
-        return w * (1 - xp.sum(p * p, axis=1)), xp.sum(weighted, axis=0) * eye - p.mT @ weighted
+        return w * (1 - xp.sum(p * p, axis=1)), xp.sum(scaled, axis=0) * eye - p.mT @ scaled
     logits = zbar if likelihood.outputs is None else zbar[:, None, :]
     K = zbar.shape[1]
     curvature = xp.reshape(likelihood.curvature(logits, targets), (-1, K, K))

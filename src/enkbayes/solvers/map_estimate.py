@@ -40,6 +40,11 @@ class MapEstimate:
     converged: bool
     message: str
 
+    @property
+    def outcome(self) -> dict[str, Any]:
+        """How the search went, by the names that `Info` has for it."""
+        return {name: getattr(self, name) for name in ("residual", "steps", "converged", "message")}
+
 
 @in_range("the most probable parameters")
 def map_estimate(

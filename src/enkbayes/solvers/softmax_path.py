@@ -171,10 +171,7 @@ def fits(problem: Problem) -> bool:
     >>> fits(Problem.create([[1.0], [2.0], [3.0]], [0, 1, 2])), fits(Problem.create([[1.0], [2.0]], [0, 1]))
     (True, False)
     """
-    if not (problem.is_linear and isinstance(problem.likelihood, Categorical) and problem.prior.diagonal):
-        return False
-    roots = to_numpy(problem.prior.root).reshape(-1, problem.likelihood.outputs)
-    return bool(np.all(roots == roots[:, :1]))
+    return problem.is_linear and isinstance(problem.likelihood, Categorical) and problem.alike
 
 
 def diagonal_covariance(problem: Problem, basis: Eigenbasis, theta: Numbers, seed: int = 0) -> Complement:

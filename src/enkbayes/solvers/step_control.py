@@ -275,9 +275,20 @@ class StepControl:
         moved = replace(point.ensemble.affine(shift, root), points=found.ensemble.points)
         return moved, carried(point.history, shift, root), point.residual, count
 
-    def _enter(self, problem: Problem, track: Track, stage: int, ensemble: AffineEnsemble, history: History) -> Track:
-        """Begin a stage at an ensemble; where its first residual is small, earlier steps know enough of its slopes."""
-        point = evaluate(self._source(problem, coarse=track.coarse), ensemble, self.stages[stage].expectation)
+    def _enter(
+        self,
+        problem: Problem,
+        track: Track,
+        stage: int,
+        ensemble: AffineEnsemble,
+        history: History,
+        known: Point | None = None,
+    ) -> Track:
+        """Begin a stage at an ensemble, where its averages may be known; where its first residual is small, earlier
+        steps know enough of its slopes.
+        """
+        source = self._source(problem, coarse=track.coarse)
+        point = evaluate(source, ensemble, self.stages[stage].expectation) if known is None else known
         point = replace(point, history=history if point.residual < self.reuse else ())
         entered = replace(track, point=point, stage=stage, start=ensemble, best=point.residual, stale=0)
         return self._follow(problem, entered)
@@ -293,7 +304,7 @@ class StepControl:
         if stage.verify and not (last or track.verified) and point.residual < self.accurate / 3:
             finer = evaluate(problem, point.ensemble, replace(stage.expectation, refine=stage.refine + 1))
             if not finer.residual < self.accurate:
-                return self._next_stage(problem, track, point=finer)
+                return self._next_stage(problem, track, known=finer)
             track = replace(track, verified=True)
         if final and point.residual < enough:
             track = self._exact(problem, track)
@@ -306,22 +317,16 @@ class StepControl:
         return self._exhausted(track) if given_up or track.steps >= self.max_steps else track
 
     def _next_stage(
-        self, problem: Problem, track: Track, *, given_up: bool = True, point: Point | None = None
+        self, problem: Problem, track: Track, *, given_up: bool = True, known: Point | None = None
     ) -> Track:
-        """Begin the next stage, at a point where its averages are known already if there is one."""
-        stage, found, number = self.stages[track.stage], track.point, track.stage + 1
+        """Begin the next stage: where this one has ended, if its steps had to lower an energy, or where it began."""
+        found, number = track.point, track.stage + 1
         while self.stages[number].rescue and not given_up:
             number += 1
+        goes_on = self.stages[track.stage].descend
+        ensemble, history = (found.ensemble, found.history) if goes_on else (track.start, ())
         track = replace(track, steps=track.steps + 1, since=track.steps, verified=False)
-        if point is not None:
-            history = found.history if point.residual < self.reuse else ()
-            point = replace(point, history=history)
-            best = point.residual
-            return self._follow(
-                problem, replace(track, point=point, stage=number, start=point.ensemble, best=best, stale=0)
-            )
-        ensemble = found.ensemble if stage.descend else track.start
-        return self._enter(problem, track, number, ensemble, found.history if stage.descend else ())
+        return self._enter(problem, track, number, ensemble, history, known)
 
     def _end(self, problem: Problem, track: Track) -> Track:
         """End the run; the finest quadrature says how far it is from the one before."""

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from enkbayes.core.arguments import check_count
 from enkbayes.core.likelihoods import Bernoulli, Categorical
 from enkbayes.core.problem import Problem
 from enkbayes.engine.arrays import Array, dense_numpy, to_numpy
@@ -71,8 +72,7 @@ class DeepEnsemble:
 
     def __post_init__(self) -> None:
         for name in ("members", "steps", "batch_size"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}; expected a positive whole number")
+            check_count(name, getattr(self, name))
         if not 0 <= self.adversarial < math.inf:
             raise ValueError(f"adversarial is {self.adversarial}; expected a fraction of the input range, such as 0.01")
 

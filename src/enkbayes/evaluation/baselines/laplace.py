@@ -51,17 +51,8 @@ class Laplace:
         started = time.perf_counter()
         count(self.particles)
         estimate = map_estimate(problem, tol=self.tol, max_steps=self.max_steps)
-        return fitted(
-            problem,
-            laplace_ensemble(problem, estimate.theta, self.particles, seed),
-            self,
-            started,
-            gaussian=True,
-            steps=estimate.steps,
-            converged=estimate.converged,
-            residual=estimate.residual,
-            message=estimate.message,
-        )
+        ensemble = laplace_ensemble(problem, estimate.theta, self.particles, seed)
+        return fitted(problem, ensemble, self, started, gaussian=True, **estimate.outcome)
 
 
 @dataclass(frozen=True)

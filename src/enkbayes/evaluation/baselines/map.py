@@ -42,16 +42,7 @@ class MAP:
         """Return the point estimate as a posterior with one particle."""
         started = time.perf_counter()
         estimate = map_estimate(problem, tol=self.tol, max_steps=self.max_steps)
-        return fitted(
-            problem,
-            AffineEnsemble.point(estimate.theta),
-            self,
-            started,
-            steps=estimate.steps,
-            converged=estimate.converged,
-            residual=estimate.residual,
-            message=estimate.message,
-        )
+        return fitted(problem, AffineEnsemble.point(estimate.theta), self, started, **estimate.outcome)
 
 
 @dataclass(frozen=True)
@@ -97,22 +88,13 @@ class MLE:
         pair = xp.stack([estimate.theta, wider.theta])
         logits = problem.model.all_logits(problem.rows, pair)
         growth = float(xp.max(xp.abs(logits[:, 1, ...] - logits[:, 0, ...])))
-        message = estimate.message
+        outcome = estimate.outcome | {"steps": estimate.steps + wider.steps}
         if growth > GROWTH:
-            message = (
+            outcome["message"] = (
                 "the data are separable, so the likelihood has no maximum; this is the maximum under the prior with"
                 f" its covariance times {self.widening:g}"
             )
-        return fitted(
-            problem,
-            AffineEnsemble.point(estimate.theta),
-            self,
-            started,
-            steps=estimate.steps + wider.steps,
-            converged=estimate.converged,
-            residual=estimate.residual,
-            message=message,
-        )
+        return fitted(problem, AffineEnsemble.point(estimate.theta), self, started, **outcome)
 
 
 def _widened(problem: Problem, factor: float) -> Problem:

@@ -76,23 +76,14 @@ class Temperature:
         kept, held = stratified_split(to_numpy(problem.targets), self.held_out, seed)
         estimate = map_estimate(problem.subset(kept), tol=self.tol, max_steps=self.max_steps)
         scale = temperature_scale(problem.subset(held), estimate.theta, sharpening=math.inf, hottest=HOTTEST)
-        temperature, message = 1 / scale, estimate.message
+        temperature, outcome = 1 / scale, estimate.outcome
         if scale > HOTTEST**0.99:
-            message, temperature = (
-                f"all {len(held)} held-out rows are classified correctly, so no temperature is best; T is 1",
-                1.0,
+            temperature = 1.0
+            outcome["message"] = (
+                f"all {len(held)} held-out rows are classified correctly, so no temperature is best; T is 1"
             )
-        return fitted(
-            problem,
-            AffineEnsemble.point(estimate.theta / temperature),
-            self,
-            started,
-            steps=estimate.steps,
-            converged=estimate.converged,
-            residual=estimate.residual,
-            message=message,
-            report=TemperatureReport(temperature, len(held)),
-        )
+        ensemble, report = AffineEnsemble.point(estimate.theta / temperature), TemperatureReport(temperature, len(held))
+        return fitted(problem, ensemble, self, started, report=report, **outcome)
 
 
 def stratified_split(
