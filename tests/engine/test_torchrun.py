@@ -17,7 +17,7 @@ pytest.importorskip("torch")
 import enkbayes as eb
 from enkbayes.cli import app
 from enkbayes.storage import model_file as storage
-from enkbayes.storage.checkpoint import Snapshot
+from enkbayes.storage.snapshot import Snapshot
 
 WORKER = Path(__file__).with_name("torchrun_worker.py")
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]

@@ -15,8 +15,9 @@ import enkbayes as eb
 from enkbayes.cli import app
 from enkbayes.evaluation.metrics import Scores
 from enkbayes.evaluation.report import figures, trust_page
+from enkbayes.evaluation.report.diagnostics import TONES, next_steps
 from enkbayes.evaluation.report.figures import leading, true_posterior
-from enkbayes.evaluation.report.trust import TONES, held_out, next_steps, parameter_names
+from enkbayes.evaluation.report.trust import held_out, parameter_names
 from enkbayes.inference.trust import BAD, GOOD, USABLE
 from oracles.problems import relu_data
 

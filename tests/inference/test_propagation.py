@@ -11,8 +11,8 @@ from sklearn.datasets import load_iris
 from sklearn.preprocessing import scale
 
 import enkbayes as eb
+from enkbayes.inference.assessment import data_rank
 from enkbayes.inference.propagation import propagate
-from enkbayes.inference.trust import data_rank
 from oracles.problems import NEGATIVE_ELBO, method_problem
 
 # One-dimensional integrals by the scale-mixture rule instead of points, iterated to 1e-6: expectation propagation

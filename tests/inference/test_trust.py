@@ -12,7 +12,7 @@ from sklearn.datasets import load_wine
 from sklearn.preprocessing import scale
 
 import enkbayes as eb
-from enkbayes.inference import trust
+from enkbayes.inference import assessment, trust
 from oracles.problems import logistic_data, method_problem
 
 VERDICTS = {
@@ -53,7 +53,7 @@ def test_figures_are_those_of_an_independent_run_of_many_draws():
     """With 100,000 draws: T1 k-hat .39, effective share .88; T2 .46 and .78."""
     for name, effective in (("T1", 0.88), ("T2", 0.78)):
         problem = method_problem(name)
-        report = trust.assess(problem, eb.run(problem, eb.MeanField()), draws=20000)
+        report = assessment.assess(problem, eb.run(problem, eb.MeanField()), draws=20000)
         assert report.effective == pytest.approx(effective, abs=0.04)
         assert report.effective_size == report.effective * 20000
         assert report.k_hat == pytest.approx(0.42, abs=0.12)
@@ -62,23 +62,23 @@ def test_figures_are_those_of_an_independent_run_of_many_draws():
 def test_the_verdict_does_not_depend_on_arviz(monkeypatch):
     problem = method_problem("T3")
     posterior = eb.run(problem, eb.MeanField())
-    with_arviz = trust.assess(problem, posterior)
+    with_arviz = assessment.assess(problem, posterior)
     monkeypatch.setitem(sys.modules, "arviz", None)
-    assert trust.assess(problem, posterior) == with_arviz
+    assert assessment.assess(problem, posterior) == with_arviz
     assert math.isfinite(with_arviz.k_hat)
 
 
 @pytest.mark.filterwarnings("ignore:MeanField did not converge")
 def test_a_run_that_has_not_converged_is_not_trusted():
     problem = method_problem("T3")
-    report = trust.assess(problem, eb.run(problem, eb.MeanField(max_steps=3)))
+    report = assessment.assess(problem, eb.run(problem, eb.MeanField(max_steps=3)))
     assert report.verdict == trust.BAD
     assert report.reason == trust.UNCONVERGED == "the run has not converged"
 
 
 def test_a_narrow_ensemble_is_not_trusted():
     problem = eb.Problem.create(*logistic_data(20, 300, seed=0), 1.0)
-    report = trust.assess(problem, eb.run(problem, eb.Homotopy(), particles=10))
+    report = assessment.assess(problem, eb.run(problem, eb.Homotopy(), particles=10))
     assert report.verdict == trust.BAD
     assert "9 of 20" in report.reason
     assert (report.spanned, report.particles, report.parameters, report.data_rank) == (9, 10, 20, 20)
@@ -95,7 +95,7 @@ def spanning():
 
 def test_particles_that_span_the_rank_of_the_data_are_usable():
     problem, posterior = spanning()
-    report = trust.assess(problem, posterior)
+    report = assessment.assess(problem, posterior)
     assert report.verdict == trust.USABLE
     assert "14 of 20 parameters, and the likelihood depends on 5 directions" in report.reason
 
@@ -103,7 +103,7 @@ def test_particles_that_span_the_rank_of_the_data_are_usable():
 def test_exact_posteriors_have_equal_weights():
     rng = np.random.default_rng(0)
     problem = eb.Problem.create(rng.standard_normal((20, 3)), rng.standard_normal(20), 1.0, likelihood=eb.Normal(0.5))
-    report = trust.assess(problem, eb.run(problem, eb.MeanField(tol=1e-10)))
+    report = assessment.assess(problem, eb.run(problem, eb.MeanField(tol=1e-10)))
     assert report.effective == pytest.approx(1, abs=1e-9)
     assert report.shift == pytest.approx(0, abs=1e-4)
     assert report.verdict == trust.GOOD
@@ -150,18 +150,18 @@ def test_the_rank_of_the_data():
     rng = np.random.default_rng(3)
     x = rng.standard_normal((40, 3)) @ rng.standard_normal((3, 8)) * 10.0 ** np.arange(-4, 4)
     labels = np.arange(40) % 3
-    assert trust.data_rank(eb.Problem.create(x, labels % 2)) == 3
-    assert trust.data_rank(eb.Problem.create(x, labels % 2, intercept=1.0)) == 4
-    assert trust.data_rank(eb.Problem.create(x, labels, intercept=1.0, chunk=7)) == 4 * 2
-    assert trust.data_rank(eb.Problem.create(scipy.sparse.csr_matrix(x), labels % 2)) == 3
-    assert trust.data_rank(eb.Problem.create(np.eye(5)[[0, 1]], [0, 1])) == 2
-    assert trust.data_rank(eb.Problem.create(rng.standard_normal((6, 3000)), [0, 1, 0, 1, 0, 1])) == 6
+    assert assessment.data_rank(eb.Problem.create(x, labels % 2)) == 3
+    assert assessment.data_rank(eb.Problem.create(x, labels % 2, intercept=1.0)) == 4
+    assert assessment.data_rank(eb.Problem.create(x, labels, intercept=1.0, chunk=7)) == 4 * 2
+    assert assessment.data_rank(eb.Problem.create(scipy.sparse.csr_matrix(x), labels % 2)) == 3
+    assert assessment.data_rank(eb.Problem.create(np.eye(5)[[0, 1]], [0, 1])) == 2
+    assert assessment.data_rank(eb.Problem.create(rng.standard_normal((6, 3000)), [0, 1, 0, 1, 0, 1])) == 6
 
 
 def test_draws_follow_the_size_of_the_problem():
     small, large = eb.Problem.create(np.eye(2), [0, 1]), eb.Problem.create(np.ones((3000, 400)), np.arange(3000) % 2)
-    assert trust.affordable(small) == trust.DRAWS[1]
-    assert trust.affordable(large) == trust.DRAWS[0]
+    assert assessment.affordable(small) == assessment.DRAWS[1]
+    assert assessment.affordable(large) == assessment.DRAWS[0]
 
 
 def test_polished_particles_are_judged_by_their_climb():
@@ -175,7 +175,7 @@ def test_polished_particles_are_judged_by_their_climb():
 
 def test_nonsense_is_never_usable():
     """The worst figure decides; NaN and infinity are the worst."""
-    figures = trust.assess(*spanning())
+    figures = assessment.assess(*spanning())
     assert figures.verdict == trust.USABLE  # for its span
     for field in ("shift", "k_hat", "effective", "worst", "variances"):
         for value in (math.nan, math.inf):

@@ -11,8 +11,9 @@ from safetensors.numpy import load_file, save_file
 
 import enkbayes as eb
 from enkbayes.storage import container
-from enkbayes.storage.checkpoint import KIND, Snapshot, Stopped, identify
 from enkbayes.storage.checkpoint import CheckpointWriter as Writer
+from enkbayes.storage.checkpoint import Stopped
+from enkbayes.storage.snapshot import KIND, Snapshot, identify
 
 rng = np.random.default_rng(5)
 X = rng.standard_normal((120, 4))

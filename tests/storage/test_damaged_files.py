@@ -10,7 +10,8 @@ import pytest
 import enkbayes as eb
 from enkbayes.cli.tables import read
 from enkbayes.storage import container, model_file
-from enkbayes.storage.checkpoint import KIND, CheckpointWriter
+from enkbayes.storage.checkpoint import CheckpointWriter
+from enkbayes.storage.snapshot import KIND
 
 
 @pytest.mark.filterwarnings("ignore:os.fork")

@@ -43,6 +43,7 @@ from enkbayes.estimators.multi_label import (
 from enkbayes.estimators.preprocessing import Preprocessing
 from enkbayes.estimators.specification import Specification
 from enkbayes.estimators.table import Table, is_frame
+from enkbayes.inference.assessment import assess
 from enkbayes.inference.calibration import calibrate
 from enkbayes.inference.empirical_bayes import Tuning
 from enkbayes.inference.evidence import Evidence
@@ -61,7 +62,7 @@ from enkbayes.inference.prior_average import PriorAverage, updated
 from enkbayes.inference.priors import chosen_precision, is_auto, precision_of
 from enkbayes.inference.rejection import HeldOutConfidence
 from enkbayes.inference.summary import Contrasts, Summary, dummies, summarise, weights
-from enkbayes.inference.trust import Trust, assess
+from enkbayes.inference.trust import Trust
 from enkbayes.samplers import FROM_PRIOR, MeanField, Sampler
 from enkbayes.samplers.recorder import Recorder
 from enkbayes.storage.fingerprint import fingerprint

@@ -4,6 +4,7 @@ particles.
 
 from enkbayes.inference.acquisition import acquire
 from enkbayes.inference.advice import Advice, advise
+from enkbayes.inference.assessment import assess
 from enkbayes.inference.calibration import calibrate, uncalibrated
 from enkbayes.inference.empirical_bayes import Tuning, tune_prior
 from enkbayes.inference.evidence import (
@@ -22,7 +23,7 @@ from enkbayes.inference.priors import weight_prior
 from enkbayes.inference.propagation import Propagation, propagate
 from enkbayes.inference.reduction import reduce_to_data
 from enkbayes.inference.temperature import temperature_scale
-from enkbayes.inference.trust import Trust, assess
+from enkbayes.inference.trust import Trust
 
 __all__ = [
     "Advice",

@@ -18,9 +18,10 @@ from enkbayes.core.posterior import Info, Posterior, Uncertainty
 from enkbayes.core.problem import Problem
 from enkbayes.engine.arrays import as_double, entropy, to_numpy
 from enkbayes.inference import Calibration
+from enkbayes.inference.assessment import assess
 from enkbayes.inference.far_field import FarFieldChoice
 from enkbayes.inference.rejection import HeldOutConfidence
-from enkbayes.inference.trust import Trust, assess
+from enkbayes.inference.trust import Trust
 from enkbayes.inference.views import ViewsChoice, choose_views, sharpened
 from enkbayes.nets.far_field import FarField
 from enkbayes.nets.loaders import Place, Reader, call, device_of

@@ -16,9 +16,10 @@ from enkbayes.evaluation import plots
 from enkbayes.evaluation.metrics import confidence
 from enkbayes.evaluation.plots.style import INSIDE, OUTSIDE, tidy
 from enkbayes.evaluation.report.page import Picture, picture
+from enkbayes.inference.assessment import affordable
 from enkbayes.inference.importance import weighted_draws
 from enkbayes.inference.polishing import polish
-from enkbayes.inference.trust import CLOSE, MOVING, Trust, affordable
+from enkbayes.inference.trust import CLOSE, MOVING, Trust
 
 Vector = np.ndarray[Any, Any]
 SIZE = (4.6, 3.5)
