@@ -5,7 +5,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --co
 SOURCES := pyproject.toml constraints.txt
 APT := $(if $(filter-out 0,$(shell id -u)),sudo -n) env DEBIAN_FRONTEND=noninteractive apt-get -qq
 
-.PHONY: demo test docs gallery test-ecosystem test-arviz-1 test-browser fuzz fuzz-files faults test-oldest test-newest bench bench-speed bench-usefulness bench-defaults bench-detectors bench-acquisition bench-images bench-pretrained dist clean test-dist typed
+.PHONY: demo test docs gallery test-ecosystem test-arviz-1 test-bambi test-browser fuzz fuzz-files faults test-oldest test-newest bench bench-speed bench-usefulness bench-defaults bench-detectors bench-acquisition bench-images bench-pretrained dist clean test-dist typed
 
 demo: .venv/.demo
 	$(BIN)/enkbayes demo --out demo
@@ -42,6 +42,10 @@ NEWER = $(firstword $(foreach p,python3.12 python3.13 python3.14 $(wildcard $(HO
   $(shell $(p) -c 'print("$(p)")' 2>/dev/null)))
 test-arviz-1: .venv-arviz/.ready
 	PYTHONPATH=src OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 .venv-arviz/bin/python -m pytest --quiet tests/ecosystem/test_arviz_1.py
+
+test-bambi: .venv-bambi/.ready  # the page for users of bambi, which needs an older matplotlib; half a minute
+	PYTHONPATH=src OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 .venv-bambi/bin/python -m pytest --quiet \
+	  tests/ecosystem/test_coming_from.py -k bambi
 
 bench: .venv/.test .venv-peers/.ready  # all benchmarks except usefulness and defaults; one to two hours on an idle machine
 	$(BIN)/python benchmarks/speed.py
@@ -172,6 +176,15 @@ clean:
 	.venv-arviz/bin/python -m pip install --quiet --disable-pip-version-check --only-binary :all: \
 	  --constraint .venv-arviz/constraints.txt arviz==1.3.0 arviz-base==1.3.1 arviz-plots==1.3.2 arviz-stats==1.3.3 \
 	  matplotlib numpy scipy scikit-learn threadpoolctl array-api-compat safetensors typer pytest
+	@touch $@
+
+.venv-bambi/.ready: constraints.txt
+	@echo "Installing bambi and PyMC into .venv-bambi (only once, takes a minute) ..."
+	$(PYTHON) -m venv .venv-bambi
+	grep -v ^matplotlib constraints.txt > .venv-bambi/constraints.txt
+	.venv-bambi/bin/python -m pip install --quiet --disable-pip-version-check --only-binary :all: \
+	  --constraint .venv-bambi/constraints.txt bambi==0.17.2 'matplotlib<3.11' \
+	  numpy scipy scikit-learn threadpoolctl array-api-compat safetensors typer rich pytest hypothesis
 	@touch $@
 
 .venv-peers/.ready: constraints.txt  # other libraries, in an environment separate from the package's own
