@@ -21,10 +21,10 @@ docs: .venv/.test  # builds the site into docs/_build/html; a warning is an erro
 	$(BIN)/python docs/api/write_pages.py
 	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going -b html docs docs/_build/html
 
-gallery: .venv/.test .venv/.benchmarks .venv-ecosystem/.ready  # draws the three examples that need downloads or libraries
+gallery: .venv/.test .venv/.benchmarks  # draws the three examples that need downloads or libraries
 	MPLBACKEND=agg $(BIN)/python examples/guide/imagenet_500_labels.py
 	MPLBACKEND=agg $(BIN)/python examples/guide/spam_embeddings.py
-	MPLBACKEND=agg .venv-ecosystem/bin/python examples/guide/hugging_face.py
+	MPLBACKEND=agg $(BIN)/python examples/guide/hugging_face.py
 
 FUZZ_CASES ?= 20000
 fuzz: .venv/.test  # random hostile cases, about an hour; an interrupted campaign goes on where it was

@@ -131,6 +131,17 @@ def test_hard_problems_are_compared_with_the_true_posterior():
     assert weights is None
 
 
+def test_an_average_that_held_out_rows_have_scaled_has_no_marginals():
+    """It is the posterior of no prior, and its spread may be zero."""
+    clf = eb.EnsembleClassifier(random_state=0).fit(X[:60], y[:60])
+    assert "Is the posterior Gaussian?" in trust_page(clf, X[:60], y[:60], title="an average")
+    parts = [
+        replace(part, ensemble=replace(part.fitted, basis=0 * part.fitted.basis)) for part in clf.posterior_.components
+    ]
+    clf.posterior_ = replace(clf.posterior_.with_components(parts), held_out=True)
+    assert "Is the posterior Gaussian?" not in trust_page(clf, X[:60], y[:60], title="point estimates")
+
+
 def test_a_homotopy_has_no_residual_and_its_spread_is_drawn():
     clf = eb.EnsembleClassifier("homotopy", random_state=0, prior_precision=1.0).fit(X, y)
     page = Page(trust_page(clf, X, y, title="Iris"))

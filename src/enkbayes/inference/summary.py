@@ -111,6 +111,8 @@ class Contrasts:
 
     >>> Contrasts.of(["age", "town=Bern", "town=Oslo"], intercept=True, categories=[("town", (1, 2))]).names
     ('age', 'town: Oslo - Bern', 'intercept')
+    >>> Contrasts.of(["town=", "town=Bern"], intercept=True, categories=[("town", (0, 1))]).names
+    ('town: (missing) - Bern', 'intercept')
     """
 
     names: tuple[str, ...]
@@ -121,25 +123,27 @@ class Contrasts:
         cls, features: Sequence[str], *, intercept: bool, categories: Sequence[tuple[str, tuple[int, ...]]] = ()
     ) -> Contrasts:
         """Return one function for each feature that is not a category, the contrasts of each column of categories,
-        given by its name and the numbers of its features, and the intercept.
+        given by its name and the numbers of its features, with the first that is not missing, and the intercept.
         """
         size = len(features) + intercept
         identity = np.eye(size)
         column_of = {i: (column, members) for column, members in categories if intercept for i in members}
+        label = {i: features[i][len(column) + 1 :] for i, (column, _) in column_of.items()}  # empty where it is missing
+        first = {column: next((i for i in members if label.get(i)), members[0]) for column, members in categories}
         names, rows = [], []
         for i, name in enumerate(features):
             if i not in column_of:
                 names.append(name)
                 rows.append(identity[i])
                 continue
-            column, members = column_of[i]
-            if i != members[0]:
-                own, base = (features[k][len(column) + 1 :] or "(missing)" for k in (i, members[0]))
-                names.append(f"{column}: {own} - {base}")
-                rows.append(identity[i] - identity[members[0]])
+            column = column_of[i][0]
+            base = first[column]
+            if i != base:
+                names.append(f"{column}: {label[i] or '(missing)'} - {label[base] or '(missing)'}")
+                rows.append(identity[i] - identity[base])
         if intercept:
             names.append("intercept")
-            rows.append(identity[-1] + sum((identity[members[0]] for _, members in categories), np.zeros(size)))
+            rows.append(identity[-1] + sum((identity[i] for i in first.values()), np.zeros(size)))
         return cls(tuple(names), np.asarray(rows).reshape(len(names), size))
 
     def in_units_of(self, centres: Vector, scales: Vector) -> Contrasts:

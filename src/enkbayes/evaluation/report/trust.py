@@ -57,7 +57,7 @@ def trust_page(
     scores = None if proba is None else score(proba, targets)
     predictions = None if proba is None else judge_predictions(proba, targets, method="cross-validation")
     names = parameter_names(posterior, feature_names)
-    reference, marginals = figures.marginals(problem, posterior, trust, names)
+    reference, marginals = ("", []) if posterior.held_out else figures.marginals(problem, posterior, trust, names)
     banners = _banners(trust, predictions)
     sure = 0.0 if proba is None else float(np.mean(confidence(proba)))
     return render(
