@@ -9,8 +9,9 @@ if TYPE_CHECKING:
     from enkbayes.core.gaussian import Gaussian
     from enkbayes.core.likelihoods import Bernoulli, Categorical, Likelihood, Normal, Ordinal
     from enkbayes.core.mixture import MixturePosterior
-    from enkbayes.core.posterior import Info, Posterior, Uncertainty
+    from enkbayes.core.posterior import Info, Posterior
     from enkbayes.core.problem import Problem
+    from enkbayes.core.uncertainty import Uncertainty
     from enkbayes.estimators.classifier import EnsembleClassifier
     from enkbayes.estimators.files import load, save
     from enkbayes.estimators.regressor import EnsembleRegressor
@@ -82,7 +83,8 @@ _ON_FIRST_USE = {
     "AffineEnsemble": "enkbayes.core.ensemble",
     "Gaussian": "enkbayes.core.gaussian",
     **dict.fromkeys(("Bernoulli", "Categorical", "Likelihood", "Normal", "Ordinal"), "enkbayes.core.likelihoods"),
-    **dict.fromkeys(("Info", "Posterior", "Uncertainty"), "enkbayes.core.posterior"),
+    **dict.fromkeys(("Info", "Posterior"), "enkbayes.core.posterior"),
+    "Uncertainty": "enkbayes.core.uncertainty",
     "MixturePosterior": "enkbayes.core.mixture",
     "Problem": "enkbayes.core.problem",
     "CheckpointWriter": "enkbayes.storage.checkpoint",

@@ -151,16 +151,9 @@ def json_text(facts: Mapping[str, Any]) -> str:
     >>> json_text({"mean": math.nan, "names": ("a", "b")})
     '{"mean": null, "names": ["a", "b"]}'
     """
-    return json.dumps(_plain(facts), allow_nan=False)
+    from enkbayes.core.numerics import for_json
 
-
-def _plain(value: Any) -> Any:
-    """Return a value that JSON can hold; numbers that are not finite become null."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, Mapping):
-        return {key: _plain(part) for key, part in value.items()}
-    return [_plain(part) for part in value] if isinstance(value, list | tuple) else value
+    return json.dumps(for_json(facts), allow_nan=False)
 
 
 def one_sentence(command: Callable[P, R]) -> Callable[P, R]:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from enkbayes.cli.tables import NumberColumn, Preprocessing, Table, not_a_file
+from enkbayes.cli.tables import Preprocessing, Table, not_a_file
+from enkbayes.estimators.columns import NumberColumn
 from enkbayes.estimators.preprocessing import Gaps
 from enkbayes.estimators.table import listed, texts
 

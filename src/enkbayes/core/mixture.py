@@ -22,8 +22,9 @@ from enkbayes.core.ensemble import AffineEnsemble
 from enkbayes.core.gaussian import Gaussian
 from enkbayes.core.likelihoods import Likelihood
 from enkbayes.core.linear_logits import LinearLogits
-from enkbayes.core.posterior import Info, Posterior, Uncertainty
+from enkbayes.core.posterior import Info, Posterior
 from enkbayes.core.problem import Problem
+from enkbayes.core.uncertainty import Uncertainty
 from enkbayes.engine.arrays import Array, namespace, symmetric, take_rows
 
 LEAST = 0.05  # weight from which a component can decide whether the mixture has converged

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 
@@ -15,6 +17,20 @@ def plain(value: float, digits: int = 2) -> str:
     ('100', '0.00012', '20', 'nan')
     """
     return str(np.format_float_positional(float(f"{value:.{digits}g}"), trim="-"))
+
+
+def for_json(value: Any) -> Any:
+    """Return a value that JSON can hold; numbers that are not finite become None.
+
+    >>> for_json({"mean": np.float64(0.5), "worst": (np.nan, 2)})
+    {'mean': 0.5, 'worst': [None, 2]}
+    """
+    if isinstance(value, Mapping):
+        return {key: for_json(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [for_json(part) for part in value]
+    value = value.item() if isinstance(value, np.generic) else value
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def failed(error: Exception) -> bool:

@@ -16,9 +16,10 @@ from enkbayes.core.gaussian import Gaussian
 from enkbayes.core.labels import announced, distinct, encode, observation_weights
 from enkbayes.core.likelihoods import Likelihood
 from enkbayes.core.mixture import MixturePosterior
-from enkbayes.core.posterior import Posterior, Uncertainty
+from enkbayes.core.posterior import Posterior
 from enkbayes.core.problem import Problem
 from enkbayes.core.problem_arguments import shared_classes, shared_counts
+from enkbayes.core.uncertainty import Uncertainty
 from enkbayes.engine.arrays import to_numpy
 from enkbayes.engine.processes import first, shared_errors
 from enkbayes.estimators.base import PosteriorEstimator

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import numpy as np
 from sklearn.base import clone
 
-from enkbayes.core.posterior import Uncertainty
+from enkbayes.core.uncertainty import Uncertainty
 from enkbayes.inference.evidence import Evidence
 from enkbayes.inference.summary import Summary
 from enkbayes.inference.trust import Trust

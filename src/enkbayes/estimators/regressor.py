@@ -15,8 +15,9 @@ from enkbayes.core.gaussian import Gaussian
 from enkbayes.core.labels import real_targets
 from enkbayes.core.likelihoods import Normal
 from enkbayes.core.numerics import in_range
-from enkbayes.core.posterior import Posterior, Uncertainty
+from enkbayes.core.posterior import Posterior
 from enkbayes.core.problem import Problem
+from enkbayes.core.uncertainty import Uncertainty
 from enkbayes.estimators.base import PosteriorEstimator
 from enkbayes.estimators.specification import seed_of
 from enkbayes.inference.feature_far_field import choose_for_features

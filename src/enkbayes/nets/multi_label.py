@@ -9,7 +9,7 @@ from typing import Any, Self
 import torch
 from torch import nn
 
-from enkbayes.core.posterior import Uncertainty
+from enkbayes.core.uncertainty import Uncertainty
 from enkbayes.nets.head import BayesianHead
 from enkbayes.nets.last_layer import LastLayer, Source, fit_classes, stated_precisions
 from enkbayes.nets.loaders import Place, Reader, device_of, shown

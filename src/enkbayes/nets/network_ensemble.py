@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from enkbayes.core.posterior import Uncertainty
+from enkbayes.core.uncertainty import Uncertainty
 from enkbayes.engine.arrays import Array, floating, like, namespace, row_slices, to_numpy
 from enkbayes.nets.layers import logits_of
 from enkbayes.nets.loaders import device_of

@@ -14,8 +14,9 @@ from torch import nn
 from enkbayes.core.ensemble import AffineEnsemble
 from enkbayes.core.likelihoods import Likelihood
 from enkbayes.core.low_rank import Complement, Frame
-from enkbayes.core.posterior import Info, Posterior, Uncertainty
+from enkbayes.core.posterior import Info, Posterior
 from enkbayes.core.problem import Problem
+from enkbayes.core.uncertainty import Uncertainty
 from enkbayes.engine.arrays import as_double, entropy, to_numpy
 from enkbayes.inference import Calibration
 from enkbayes.inference.assessment import assess

@@ -22,8 +22,9 @@ import torch
 
 from enkbayes.core.arguments import check_count
 from enkbayes.core.caller import warn
-from enkbayes.core.posterior import Info, Posterior, Uncertainty
+from enkbayes.core.posterior import Info, Posterior
 from enkbayes.core.problem import Problem
+from enkbayes.core.uncertainty import Uncertainty
 from enkbayes.nets.loaders import Place, Reader, device_of, sample_rows, shown
 from enkbayes.nets.ood_score import OODScore
 from enkbayes.solvers.laplace import laplace_ensemble

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, astuple, dataclass, fields
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +12,6 @@ from enkbayes.reproduction.findings import Cell, Claim, Estimate, Table, judged
 from enkbayes.reproduction.methods import FAR_FIELD, Kind, Predict, Study, study
 from enkbayes.reproduction.scores import circle
 from enkbayes.reproduction.sizes import Run
-from enkbayes.storage.files import replacing
 
 PLAIN = "trotter"
 
@@ -39,13 +36,13 @@ def far_field_scores(kind: Kind, run: Run) -> list[FarFieldScores]:
     """Return the scores for every seed. Those that an earlier run stored are read from its files."""
     found = []
     for seed in range(run.size.seeds):
-        file = run.cache / f"{kind.name}-{seed}-far-field.json"
-        stored = _read(file, run.key)
-        if stored is None:
+        file = f"{kind.name}-{seed}-far-field.json"
+        scores = run.stored(file, lambda found: FarFieldScores(**found))
+        if scores is None:
             run.progress(seed / run.size.seeds, f"far-field variance, seed {seed}")
-            stored = _measured(study(kind, run.size, seed, run.cache))
-            _write(file, run.key, stored)
-        found.append(stored)
+            scores = _measured(study(kind, run.size, seed, run.cache))
+            run.store(file, asdict(scores))
+        found.append(scores)
     return found
 
 
@@ -85,16 +82,3 @@ def _measured(here: Study) -> FarFieldScores:
     scored = [metrics.score(predict(data.test), data.test_labels) for predict in (plain, noisy)]
     change = scored[1].accuracy - scored[0].accuracy
     return FarFieldScores(scored[0].nll, scored[1].nll, change, far(plain), far(noisy))
-
-
-def _read(file: Path, key: str) -> FarFieldScores | None:
-    try:
-        return FarFieldScores(**json.loads(file.read_text(encoding="utf-8"))[key])
-    except (OSError, ValueError, TypeError, KeyError):
-        return None
-
-
-def _write(file: Path, key: str, scores: FarFieldScores) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(file) as draft:
-        draft.write_text(json.dumps({key: asdict(scores)}), encoding="utf-8")

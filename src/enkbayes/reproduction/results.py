@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import csv
 import json
-import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from enkbayes.core.numerics import for_json
 from enkbayes.reproduction.findings import Claim, Findings, Setting, Table, overall
 from enkbayes.storage.files import replacing
 
@@ -77,7 +77,7 @@ def write(out: Path, findings: Findings, **about: Any) -> Result:
         **about,
     )
     with replacing(folder / RESULT) as draft:
-        text = json.dumps(_plain(asdict(result) | {"verdict": result.verdict}), indent=1, allow_nan=False)
+        text = json.dumps(for_json(asdict(result) | {"verdict": result.verdict}), indent=1, allow_nan=False)
         draft.write_text(text + "\n", encoding="utf-8")
     return result
 
@@ -111,14 +111,3 @@ def _write_csv(path: Path, table: Table) -> None:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(table.columns)
         writer.writerows(table.rows)
-
-
-def _plain(value: Any) -> Any:
-    """Return a value that JSON can hold; numbers that are not finite become null."""
-    if isinstance(value, dict):
-        return {key: _plain(part) for key, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(part) for part in value]
-    if hasattr(value, "item"):
-        value = value.item()
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, astuple, dataclass, fields
 from pathlib import Path
@@ -14,7 +13,6 @@ from enkbayes.evaluation import metrics, plots
 from enkbayes.reproduction.findings import Cell, Estimate, Table
 from enkbayes.reproduction.methods import TITLES, Fitted, Kind, Predict, Study, study
 from enkbayes.reproduction.sizes import Run, Size
-from enkbayes.storage.files import replacing
 
 Vector = np.ndarray[Any, Any]
 
@@ -124,29 +122,15 @@ def scoreboard(
     """
     scores: dict[str, list[PlaneScores]] = {name: [] for name in names}
     for seed in range(run.size.seeds):
-        file = run.cache / f"{kind.name}-{seed}.json"
-        known = _read(file, run.key)
+        file = f"{kind.name}-{seed}.json"
+        known = run.stored(file, lambda found: {name: PlaneScores(**each) for name, each in found.items()}) or {}
         missing = [name for name in names if name not in known]
         here = studies(kind, run.size, seed, run.cache)
         for i, name in enumerate(missing):
             run.progress((seed + i / len(missing)) / run.size.seeds, f"{TITLES[name]}, seed {seed}")
             known[name] = measure(here, here.fit(name))
         if missing:
-            _write(file, run.key, known)
+            run.store(file, {name: asdict(each) for name, each in known.items()})
         for name in names:
             scores[name].append(known[name])
     return Scoreboard(scores)
-
-
-def _read(file: Path, key: str) -> dict[str, PlaneScores]:
-    try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-        return {name: PlaneScores(**scores) for name, scores in found[key].items()}
-    except (OSError, ValueError, TypeError, KeyError):
-        return {}
-
-
-def _write(file: Path, key: str, scores: dict[str, PlaneScores]) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(file) as draft:
-        draft.write_text(json.dumps({key: {name: asdict(each) for name, each in scores.items()}}), encoding="utf-8")

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, TypeVar
 
 from enkbayes._version import __version__
+from enkbayes.storage.files import replacing
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -142,6 +147,21 @@ class Run:
     def key(self) -> str:
         """A name for the settings. A result with another key belongs to other settings and is not reused."""
         return f"enkbayes {__version__} {self.size!r}"
+
+    def stored(self, file: str, made: Callable[[Any], T]) -> T | None:
+        """Return what `made` makes of the content that a run with these settings stored in a file of the cache; None if
+        there is no such content.
+        """
+        try:
+            return made(json.loads((self.cache / file).read_text(encoding="utf-8"))[self.key])
+        except (OSError, ValueError, TypeError, KeyError, AttributeError):
+            return None
+
+    def store(self, file: str, content: Any) -> None:
+        """Store a content for `stored`."""
+        self.cache.mkdir(parents=True, exist_ok=True)
+        with replacing(self.cache / file) as draft:
+            draft.write_text(json.dumps({self.key: content}), encoding="utf-8")
 
     def part(self, begin: float, end: float) -> Run:
         """Return the same run for one part of the experiment; its progress goes from `begin` to `end`."""

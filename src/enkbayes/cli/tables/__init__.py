@@ -2,12 +2,10 @@
 
 from enkbayes.cli.tables.read import not_a_file, read, stream
 from enkbayes.cli.tables.write import check_output, table_printer, table_writer
-from enkbayes.estimators.preprocessing import CategoryColumn, NumberColumn, Preprocessing
+from enkbayes.estimators.preprocessing import Preprocessing
 from enkbayes.estimators.table import Table, check_classes, class_labels
 
 __all__ = [
-    "CategoryColumn",
-    "NumberColumn",
     "Preprocessing",
     "Table",
     "check_classes",

@@ -10,8 +10,9 @@ from typing import Any, Protocol
 from enkbayes.core.caller import warn
 from enkbayes.core.ensemble import AffineEnsemble
 from enkbayes.core.likelihoods import Likelihood
-from enkbayes.core.posterior import Info, Posterior, Uncertainty
+from enkbayes.core.posterior import Info, Posterior
 from enkbayes.core.problem import Problem
+from enkbayes.core.uncertainty import Uncertainty
 from enkbayes.engine.arrays import Array
 from enkbayes.samplers import Sampler
 from enkbayes.samplers.run import run

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from enkbayes.core.posterior import Uncertainty
+from enkbayes.core.uncertainty import Uncertainty
 from enkbayes.engine import arrays
 from enkbayes.engine.arrays import as_double
 from enkbayes.evaluation.metrics.inputs import Vector, probabilities
