@@ -61,6 +61,7 @@ from enkbayes.inference.trust import PYTHON, Trust
 DRAWS = (4_000, 40_000)  # fewest and most draws
 WORK, ROOM = 1e9, 2e7  # multiplications that the draws may cost, and numbers that they may hold
 LINK = 30  # multiplications that the likelihood of one logit costs
+UNJUDGED = ("", "", "")  # verdict, reason and advice before there are any
 
 
 @in_range("the trust report")
@@ -129,6 +130,7 @@ def _held_out_figures(problem: Problem, mixture: MixturePosterior, rank: int | N
     """Return the report on an average that held-out rows have scaled: there is no exact posterior to compare with."""
     fitted = mixture.heaviest.fitted
     return Trust(
+        *UNJUDGED,
         residual=mixture.info.residual,
         data_rank=rank,
         spanned=fitted.freedom,
@@ -181,6 +183,7 @@ def _figures(problem: Problem, posterior: Posterior, draws: int, seed: int, rank
     """Return the figures of one posterior, without a verdict; `rank` is that of the data."""
     info, fitted = posterior.info, posterior.fitted
     figures = Trust(
+        *UNJUDGED,
         residual=info.residual,
         informed=informed_directions(problem, fitted),
         data_rank=rank,

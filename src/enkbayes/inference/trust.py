@@ -51,9 +51,9 @@ class Trust:
     ('good', 1, 1, 200, 1)
     """
 
-    verdict: str = ""
-    reason: str = ""
-    advice: str = ""
+    verdict: str
+    reason: str
+    advice: str
     residual: float = math.nan
     k_hat: float = math.nan
     effective: float = math.nan
