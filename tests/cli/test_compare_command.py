@@ -167,17 +167,12 @@ def test_a_method_that_fails_or_is_not_installed_does_not_stop_the_others(iris, 
     result = ok(iris, *words)
     assert re.search(r"broken +failed", result.stdout)
     assert "broken failed: these data are too hard" in result.stdout
-    assert (
-        "note: absent is skipped: it requires numpyro, which is not installed; pip install 'enkbayes[hmc]'"
-        in result.stderr
-    )
+    assert "note: absent is skipped: it needs numpyro; install it with: pip install 'enkbayes[hmc]'" in result.stderr
     facts = facts_of(iris, *words)
     assert [entry["method"] for entry in facts["skipped"]] == ["absent"]
     assert [row["failure"] for row in facts["methods"]] == ["these data are too hard", ""]
     assert facts["methods"][0]["accuracy"]["mean"] is None
-    assert "no method can run: absent: it requires numpyro" in refused(
-        iris, "--target", "labels", "--methods", "absent"
-    )
+    assert "no method can run: absent: it needs numpyro" in refused(iris, "--target", "labels", "--methods", "absent")
     assert "the reference absent cannot run" in refused(iris, "--target", "labels", "--reference", "absent")
 
 

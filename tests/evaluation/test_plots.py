@@ -349,7 +349,7 @@ def test_every_public_name_has_a_runnable_example():
 
 def test_missing_matplotlib_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(ImportError, match=r"install it with pip install 'enkbayes\[plots\]'"):
+    with pytest.raises(ImportError, match=r"install it with: pip install 'enkbayes\[plots\]'"):
         plots.require_matplotlib()
 
 

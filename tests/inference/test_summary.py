@@ -1,5 +1,7 @@
 """The table of coefficients against closed forms, Monte Carlo and maximum likelihood."""
 
+import sys
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -110,6 +112,13 @@ def test_point_estimates_have_no_intervals():
     assert np.isnan(sd).all()
     with pytest.warns(UserWarning, match="the sampler was not used"):
         eb.EnsembleClassifier("mean-field", random_state=0).fit(x, y)
+
+
+def test_a_data_frame_needs_pandas(monkeypatch):
+    posterior = eb.run(eb.Problem.create(X[:50], Y[:50]))
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ImportError, match="a data frame needs pandas; install it with: pip install pandas"):
+        summarise(posterior, Contrasts.of("abc", intercept=False)).to_pandas()
 
 
 def test_units_of_columns():

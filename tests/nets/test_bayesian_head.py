@@ -312,7 +312,7 @@ import enkbayes.nets
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert done.stderr.strip().endswith(
-        "ImportError: enkbayes.nets needs PyTorch, which is not installed; run: pip install enkbayes[torch]"
+        "ImportError: enkbayes.nets needs PyTorch; install it with: pip install 'enkbayes[torch]'"
     )
     assert done.stderr.count("Traceback") == 1
 

@@ -99,7 +99,7 @@ def test_missing_pyarrow_is_named(tmp_path, monkeypatch):
     (tmp_path / "a.parquet").write_bytes(b"")
     result = call("fit", tmp_path / "a.parquet", "--target", "y", "--out", tmp_path / "m.safetensors")
     assert result.exit_code == 2
-    assert result.stderr.startswith("error: parquet files need pyarrow; install it with pip install")
+    assert result.stderr.startswith("error: parquet files need pyarrow; install it with: pip install")
 
 
 def test_the_command_line_starts_without_heavy_libraries():

@@ -143,7 +143,7 @@ def _missing(method: Method) -> str:
     absent = [module for module in getattr(method, "needs", ()) if find_spec(module) is None]
     if not absent:
         return ""
-    return f"it requires {absent[0]}, which is not installed; pip install 'enkbayes[{EXTRAS[absent[0]]}]'"
+    return f"it needs {absent[0]}; install it with: pip install 'enkbayes[{EXTRAS[absent[0]]}]'"
 
 
 def _splits(

@@ -312,7 +312,7 @@ def require_parquet() -> Any:
     try:
         import pyarrow.parquet
     except ImportError:
-        raise ImportError("parquet files need pyarrow; install it with pip install 'enkbayes[parquet]'") from None
+        raise ImportError("parquet files need pyarrow; install it with: pip install 'enkbayes[parquet]'") from None
     return pyarrow.parquet
 
 

@@ -87,8 +87,10 @@ class Summary:
 
     def to_pandas(self) -> Any:
         """Return a DataFrame, if pandas is installed."""
-        import pandas
-
+        try:
+            import pandas
+        except ImportError:
+            raise ImportError("a data frame needs pandas; install it with: pip install pandas") from None
         return pandas.DataFrame([asdict(row) for row in self.rows])
 
     def __str__(self) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 try:
     import torch as _torch  # noqa: F401
 except ImportError:
-    raise ImportError("enkbayes.nets needs PyTorch, which is not installed; run: pip install enkbayes[torch]") from None
+    raise ImportError("enkbayes.nets needs PyTorch; install it with: pip install 'enkbayes[torch]'") from None
 
 from enkbayes.nets.head import BayesianHead
 from enkbayes.nets.multi_label import MultiLabel

@@ -41,7 +41,7 @@ def to_onnx(module: nn.Module, x: torch.Tensor | None, path: str | Path) -> None
         found = tuple(x.shape) if isinstance(x, torch.Tensor) else type(x).__name__
         raise ValueError(f"x is {found}; expected a tensor (n, ...) of inputs with at least two rows")
     if find_spec("onnxscript") is None:
-        raise ImportError("ONNX files need onnxscript, which is not installed; pip install onnx onnxscript")
+        raise ImportError("ONNX files need onnxscript; install it with: pip install onnx onnxscript")
     rows = torch.export.Dim("n", min=1)
     with torch.no_grad():
         program = torch.export.export(_OneInput(module).eval(), (x,), dynamic_shapes=({0: rows},), strict=False)

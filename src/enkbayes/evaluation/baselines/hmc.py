@@ -91,7 +91,7 @@ class HMC:
     def fit(self, problem: Problem, *, seed: int = 0, progress: bool = False) -> Posterior:
         """Return the draws of all chains; warn if the chains do not agree."""
         if find_spec("numpyro") is None:
-            raise ImportError("HMC requires NumPyro, which is not installed; pip install 'enkbayes[hmc]'")
+            raise ImportError("HMC needs NumPyro; install it with: pip install 'enkbayes[hmc]'")
         if not problem.is_linear:
             raise ValueError(
                 "HMC requires linear logits, because a nonlinear model is not written in jax; use a sampler of enkbayes"

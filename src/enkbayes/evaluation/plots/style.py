@@ -91,7 +91,7 @@ def require_matplotlib() -> Any:
     try:
         import matplotlib.figure
     except ImportError:
-        raise ImportError("plots require matplotlib; install it with pip install 'enkbayes[plots]'") from None
+        raise ImportError("plots need matplotlib; install it with: pip install 'enkbayes[plots]'") from None
     return matplotlib.figure
 
 

@@ -37,7 +37,7 @@ def require_report() -> Any:
         require_matplotlib()
     except ImportError:
         raise ImportError(
-            "reports require matplotlib and jinja2; install them with pip install 'enkbayes[plots]'"
+            "reports need matplotlib and jinja2; install them with: pip install 'enkbayes[plots]'"
         ) from None
     return jinja2
 

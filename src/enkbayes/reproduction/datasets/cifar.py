@@ -92,7 +92,7 @@ def _sheet(png: bytes) -> Vector:
     try:
         from PIL import Image
     except ImportError:
-        raise ImportError("reading images requires Pillow; install it with pip install 'enkbayes[plots]'") from None
+        raise ImportError("reading images needs Pillow; install it with: pip install 'enkbayes[plots]'") from None
     limit, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None
     try:
         with Image.open(io.BytesIO(png)) as sheet:

@@ -163,7 +163,7 @@ def require_torch() -> Any:
     try:
         import torch
     except ImportError:
-        raise ImportError("the network requires torch; install it with pip install 'enkbayes[torch]'") from None
+        raise ImportError("the network needs PyTorch; install it with: pip install 'enkbayes[torch]'") from None
     return torch
 
 
