@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 import enkbayes as eb
-from enkbayes.inference.cross_validation import logits_of_average
+from enkbayes.inference.cross_validation import logits_of_average, logits_without
 from enkbayes.inference.far_field import Extent, choose, rise, second_moment
-from enkbayes.inference.feature_far_field import logits_without
 from enkbayes.inference.many_classes import WidthAverage
 
 

@@ -40,7 +40,6 @@ from typing import Any
 
 import numpy as np
 
-from enkbayes.core.ensemble import AffineEnsemble
 from enkbayes.core.mixture import LEAST, MixturePosterior
 from enkbayes.core.numerics import in_range
 from enkbayes.core.posterior import Posterior
@@ -55,6 +54,7 @@ from enkbayes.inference.importance import (
     weighted_errors,
     weights_at,
 )
+from enkbayes.inference.leave_one_out import informed_directions
 from enkbayes.inference.prediction_verdict import PredictionVerdict, judge_predictions
 from enkbayes.inference.trust import PYTHON, Trust
 
@@ -122,8 +122,8 @@ def _predictions(problem: Problem, posterior: Posterior | MixturePosterior) -> P
     found = left_out_of_average(problem) if posterior.held_out else left_out(problem, posterior)
     if found is None:
         return None
-    proba, method = found
-    return judge_predictions(proba, to_numpy(problem.targets), problem.counts, method=method)
+    rows, proba, method = found
+    return judge_predictions(proba, to_numpy(problem.targets)[rows], problem.counts[rows], method=method)
 
 
 def _held_out_figures(problem: Problem, mixture: MixturePosterior, rank: int | None) -> Trust:
@@ -226,15 +226,6 @@ def shift(weights: np.ndarray[Any, Any], informed: float) -> float:
     top = float(np.max(weights))
     distance = top + math.log(float(np.mean(np.exp(weights - top)))) - float(np.mean(weights))
     return math.sqrt(2 * max(distance, 0.0) / max(informed, 1.0))
-
-
-def informed_directions(problem: Problem, fitted: AffineEnsemble) -> float:
-    """Return gamma = tr(I - P P0^{-1}) over the directions that the Gaussian spans."""
-    w = np.diag(to_numpy(problem.prior_moments(fitted).S))
-    if fitted.complement is None:
-        return fitted.rank - float(np.sum(w))
-    variance, tightening = (to_numpy(x) for x in (fitted.complement.variance, fitted.complement.tightening))
-    return fitted.freedom - float(np.sum(w) + np.sum(variance) - tightening @ w)
 
 
 def data_rank(problem: Problem, *, most: int = 2000) -> int | None:
