@@ -18,6 +18,7 @@ test: .venv/.test
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest --quiet --numprocesses 2 --dist loadfile  # one BLAS thread per worker
 
 docs: .venv/.test  # builds the site into docs/_build/html; a warning is an error
+	rm -rf docs/_build docs/api/generated
 	$(BIN)/python docs/api/write_pages.py
 	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going -b html docs docs/_build/html
 
@@ -120,8 +121,7 @@ test-dist: dist  # installs the wheel without extras into clean environments of 
 typed: .venv/.test  # at least 95 % of the public interface has known types; needs node
 	$(INSTALL) pyright
 	mkdir -p build
-	cd docs && ../$(BIN)/pyright --pythonpath ../$(BIN)/python --ignoreexternal --outputjson --verifytypes enkbayes \
-	  > ../build/types.json || true
+	cd docs && PATH="$(CURDIR)/$(BIN):$$PATH" pyright --ignoreexternal --outputjson --verifytypes enkbayes > ../build/types.json || true
 	$(BIN)/python -c "import json, pathlib, sys; \
 	  known = json.loads(pathlib.Path('build/types.json').read_text())['typeCompleteness']['completenessScore']; \
 	  print(f'{known:.1%} of the public interface has known types'); sys.exit(known < 0.95)"
