@@ -8,13 +8,14 @@ from typing import Any
 
 from enkbayes.core.mixture import MixturePosterior
 from enkbayes.core.posterior import Posterior
+from enkbayes.estimators.base import PosteriorEstimator
 from enkbayes.estimators.classifier import EnsembleClassifier
 from enkbayes.estimators.regressor import EnsembleRegressor
 from enkbayes.storage.model_file import Artefact, LabelArtefacts, read, write
 
 
 def save(
-    model: EnsembleClassifier | EnsembleRegressor | Posterior | MixturePosterior,
+    model: PosteriorEstimator | Posterior | MixturePosterior,
     path: str | Path,
     *,
     preprocessing: Mapping[str, Any] | None = None,
@@ -42,7 +43,7 @@ def save(
     ...     eb.load(f"{folder}/iris.safetensors").theta.shape
     (50, 12)
     """
-    if isinstance(model, EnsembleClassifier | EnsembleRegressor):
+    if isinstance(model, PosteriorEstimator):
         model.save(path, preprocessing=preprocessing)
     elif isinstance(model, Posterior | MixturePosterior):
         write(Artefact(model, preprocessing=preprocessing), path)
