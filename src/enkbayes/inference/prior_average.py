@@ -18,47 +18,49 @@ own proportion. A grid of widths v_k is weighed in two steps.
 
 3. By prediction too, whether the Gaussian prior is right at all. Where the classes are almost separable its posterior
    is under-confident at every width, because few of the directions that separate the training rows are as good as
-   their average. So every width also has a sharper Gaussian, the posterior with a small share of its covariance, and
-   step 2 is done once more for both, the sharper ones with a share of the Dirichlet prior. They stay only if the rows
-   are much more probable with them; otherwise the average is one of posteriors.
+   their average. So every width N(m, C) also has sharper Gaussians, N(m, s C) and N(m_max, s C) around its most
+   probable weights, which are less extreme than the mean. Step 2 is done once more for all, the sharper ones with a
+   share of the Dirichlet prior. They stay only if the rows are much more probable with them; otherwise the average is
+   one of posteriors.
+
+c is smaller where the rows are predicted almost perfectly, in proportion to their log loss: a row of an easy problem
+says little, and c rows of an ordinary one would outweigh many of them.
 
 Leave-one-out from one fit would be cheaper than folds, but it is too optimistic where rows are fewer than features, or
 priors wide. Folds are cheap where each fit starts from the one before it on the grid. With fewer rows than features all
 fits are in the space of the rows, which is exact: outside it the posterior is the prior.
 
-Rows are sorted by class and a random projection of their features, equal rows are joined, and folds are assigned in
-this order: the order of the rows does not matter, equal rows share a fold, and a row of weight 2 counts as two rows.
+Rows are sorted by class and by how typical they are of it, equal rows are joined, and folds are assigned in this order:
+neither the order of the rows nor that of the features matters, equal rows share a fold, and a row of weight 2 counts as
+two rows.
 """
 
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import scipy.sparse
 
 from enkbayes.core.caller import warn
-from enkbayes.core.ensemble import AffineEnsemble
-from enkbayes.core.gaussian import standard_points
 from enkbayes.core.mixture import MixturePosterior
 from enkbayes.core.moments import Diverged
 from enkbayes.core.numerics import in_range
 from enkbayes.core.posterior import Posterior
 from enkbayes.core.problem import Problem
-from enkbayes.engine.arrays import to_numpy
+from enkbayes.engine.arrays import like, to_numpy
 from enkbayes.engine.rows import ArrayRows, Chunk, Sums
 from enkbayes.inference.empirical_bayes import FIXED, with_variances
 from enkbayes.inference.evidence import elbo
 from enkbayes.inference.many_classes import WidthAverage
 from enkbayes.inference.row_space import RowSpace, distinct_rows
 from enkbayes.inference.stacking import stacking_weights
+from enkbayes.inference.warm_fits import WarmFits, short_fits
 from enkbayes.samplers import MeanField
-from enkbayes.samplers.run import run
+from enkbayes.solvers.map_estimate import map_estimate
 
 Numbers = np.ndarray[Any, Any]
 LEAST = 1e-12  # probability that a row has at least, where logarithms are taken
@@ -76,6 +78,7 @@ class PriorAverage:
     message : a sentence
     intercept : variance of the intercept, if it was chosen too
     spreads : share of the posterior's covariance that each component has; empty if all have all of it
+    modes : whether a component is around the most probable weights instead of the mean; empty if none is
     """
 
     widths: tuple[float, ...]
@@ -86,6 +89,7 @@ class PriorAverage:
     message: str
     intercept: float | None = None
     spreads: tuple[float, ...] = ()
+    modes: tuple[bool, ...] = ()
 
     @property
     def precisions(self) -> Numbers:
@@ -111,7 +115,9 @@ class WidthGrid:
     folds : parts of the rows, each predicted by the fits to the others
     few_folds, long : the same where a fit costs more than `long` multiplications
     pseudo_rows, share : c and the share of the hyperprior above
-    spread, sharper : share of the covariance of the sharper Gaussians, and their share of the Dirichlet prior
+    ordinary : log loss of a row, as a share of the entropy of equal classes, below which c is smaller in proportion
+    sharp : the sharper Gaussians: the share of the covariance, and whether they are around the most probable weights
+    sharper : their share of the Dirichlet prior
     decisive, relative : nats by which the rows must be more probable with them, or the share of the log loss
     negligible : weight below which a component is left out
     tol, tol_folds : residual of the fits to all rows and of those that only predict a fold
@@ -126,20 +132,21 @@ class WidthGrid:
         their repetitions do
     """
 
-    widths: tuple[float, ...] = (0.03, 0.3, 3.0, 30.0, 300.0, 3000.0)
+    widths: tuple[float, ...] = (0.1, 1.0, 10.0, 100.0, 1000.0, 10000.0)
     scale: float = 4.0
     scale_softmax: float = 16.0
-    start: float = 3.0
+    start: float = 10.0
     hopeless: float = 8.0
     folds: int = 5
     few_folds: int = 2
     long: float = 1e9
     pseudo_rows: float = 3.0
-    share: float = 0.1
-    spread: float = 0.1
+    share: float = 0.3
+    ordinary: float = 0.72
+    sharp: tuple[tuple[float, bool], ...] = ((0.3, False), (0.1, True))
     sharper: float = 0.3
-    decisive: float = 2.0
-    relative: float = 0.2
+    decisive: float = 1.0
+    relative: float = 0.1
     negligible: float = 0.01
     tol: float = 1e-2
     tol_folds: float = 5e-2
@@ -159,6 +166,41 @@ class WidthGrid:
         scale = self.scale if problem.likelihood.outputs is None else self.scale_softmax
         density = sd / (1 + (sd / scale) ** 2)
         return np.asarray(np.log(density / density.sum()))
+
+    @property
+    def kinds(self) -> tuple[tuple[float, bool], ...]:
+        """The Gaussians of each width: the posterior, and the sharper ones."""
+        return ((1.0, False), *self.sharp)
+
+    def weights(
+        self, logs: Numbers, log_prior: Numbers, proba: Numbers | None, counts: Numbers, classes: int | None = 2
+    ) -> Numbers:
+        """Return the weights (W, 1 + S) of the posteriors, and of the S sharper Gaussians of each width if the rows are
+        much more probable with them.
+
+        logs, log_prior : log evidence and log prior weight of each width (W,)
+        proba : probability (N, W, 1 + S) of each row's class without the row's fold; None where there are no folds
+        counts : weights of the rows (N,)
+        """
+        hyperprior, rest = _normalised(log_prior), np.zeros((len(logs), len(self.sharp)))
+        around = _normalised(logs + log_prior)
+        if proba is None:
+            return np.column_stack([around, rest])
+        around = (1 - self.share) * around + self.share * hyperprior
+        proba = np.maximum(proba, LEAST)
+        posteriors, table = proba[:, :, 0], proba.reshape(len(proba), -1)
+        easiest = -float(np.max(counts @ np.log(posteriors))) / float(counts.sum())
+        rows = self.pseudo_rows * min(max(easiest / (self.ordinary * math.log(max(classes or 2, 2))), 1e-3), 1.0)
+        plain = self._stacked(posteriors, counts, rows, around)
+        shares = np.asarray([1 - self.sharper, *(self.sharper / max(rest.shape[1], 1) + rest[0])])
+        both = self._stacked(table, counts, rows, np.outer(around, shares).reshape(-1))
+        loss, with_all = (-float(counts @ np.log(p @ w)) for p, w in ((posteriors, plain), (table, both)))
+        decisive = rest.size and loss - with_all > min(self.decisive, self.relative * loss)
+        return both.reshape(len(logs), -1) if decisive else np.column_stack([plain, rest])
+
+    def _stacked(self, proba: Numbers, counts: Numbers, rows: float, around: Numbers) -> Numbers:
+        """Return the weights (W,) of predictions that give the classes of the rows these probabilities (N, W)."""
+        return stacking_weights(np.log(proba).T, counts, rows, around, steps=300, enough=0.0)
 
     def affordable(self, problem: Problem) -> bool:
         """Return whether fits of all widths to all rows and folds are affordable."""
@@ -197,10 +239,8 @@ def average_posterior(
         mixture = many.posterior(problem, particles=particles, seed=seed)
         return mixture, _described(problem, groups, mixture)
     average = weigh(problem, groups, grid=grid) if tuning is None else tuning
-    short = short and isinstance(problem.rows, ArrayRows) and problem.dim <= MeanField.dense
-    space = RowSpace.of(distinct_rows(problem.in_double()), groups) if short else None
-    if space is not None:
-        fit = partial(space.fit, particles=particles, seed=seed)
+    if short and isinstance(problem.rows, ArrayRows) and problem.dim <= MeanField.dense:
+        return mixture_of(problem, groups, average, *short_fits(problem, groups, fit, particles, seed)), average
     return mixture_of(problem, groups, average, fit), average
 
 
@@ -293,10 +333,17 @@ def average_over_widths(
 
 
 def mixture_of(
-    problem: Problem, groups: Numbers, average: PriorAverage, fit: Callable[[Problem], Posterior]
+    problem: Problem,
+    groups: Numbers,
+    average: PriorAverage,
+    fit: Callable[[Problem], Posterior],
+    mode: Callable[[Problem], Any] | None = None,
 ) -> MixturePosterior:
-    """Return the mixture of the fits to all rows under each prior of an average, the heaviest first to be fitted."""
-    spreads = average.spreads or (1.0,) * len(average.widths)
+    """Return the mixture of the fits to all rows under each prior of an average, the heaviest first to be fitted;
+    `mode` finds the most probable weights of a problem.
+    """
+    count, mode = len(average.widths), mode or _mode
+    spreads, modes = average.spreads or (1.0,) * count, average.modes or (False,) * count
     fitted: dict[tuple[float, ...], Posterior] = {}
     points: Any = None
     for k in map(int, np.argsort(-np.asarray(average.weights), kind="stable")):
@@ -307,19 +354,23 @@ def mixture_of(
         if np.array_equal(to_numpy(found.ensemble.points), to_numpy(points)):
             found = replace(found, ensemble=replace(found.ensemble, points=points))  # stored once
         fitted[average.variances[k]] = found
-    components = tuple(
-        fitted[each] if spread == 1 else _sharpened(fitted[each], spread)
-        for each, spread in zip(average.variances, spreads, strict=True)
-    )
+    components = []
+    for each, spread, around_mode in zip(average.variances, spreads, modes, strict=True):
+        found = fitted[each]
+        if spread < 1:
+            found = replace(found, ensemble=found.ensemble.scaled(1.0, spread), before=None)
+        if around_mode:
+            centre = like(mode(with_variances(problem, groups, each)), found.ensemble.mean)
+            found = replace(found, ensemble=replace(found.ensemble, mean=centre))
+        components.append(found)
     priors = tuple(with_variances(problem, groups, each).prior for each in average.variances)
     return MixturePosterior(
-        components, average.weights, priors, average.prior_weights, average.message, held_out=min(spreads) < 1
+        tuple(components), average.weights, priors, average.prior_weights, average.message, held_out=min(spreads) < 1
     )
 
 
-def _sharpened(posterior: Posterior, spread: float) -> Posterior:
-    """Return the posterior with a share of its covariance."""
-    return replace(posterior, ensemble=posterior.ensemble.scaled(1.0, spread), before=None)
+def _mode(problem: Problem) -> Any:
+    return map_estimate(problem, tol=1e-4).theta
 
 
 def weigh_widths(problem: Problem, groups: Numbers, *, grid: WidthGrid | None = None) -> PriorAverage:
@@ -347,7 +398,7 @@ def weigh_widths(problem: Problem, groups: Numbers, *, grid: WidthGrid | None = 
     cost = problem.size * problem.dim**2
     count = min(grid.folds if cost <= grid.long else grid.few_folds, problem.size)
     folds = np.arange(problem.size) % max(count, 1)  # the rows are sorted by class
-    return _Search(problem, groups, shape, unit, folds, grid).average(size)
+    return _Search.of(problem, groups, shape, unit, folds, grid).average(size)
 
 
 def fixed_width(problem: Problem, groups: Numbers, why: str, *, grid: WidthGrid | None = None) -> PriorAverage:
@@ -399,7 +450,15 @@ class _Search:
     unit: float
     folds: Numbers
     grid: WidthGrid
-    starts: dict[int | None, Numbers] = field(default_factory=dict)  # for each fold, and for all rows (None)
+    fits: WarmFits
+
+    @classmethod
+    def of(
+        cls, problem: Problem, groups: Numbers, shape: Numbers, unit: float, folds: Numbers, grid: WidthGrid
+    ) -> _Search:
+        """Pose the search."""
+        fits = WarmFits(grid.tol, grid.tol_folds, grid.steps, grid.steps_folds)
+        return cls(problem, groups, shape, unit, folds, grid, fits)
 
     def average(self, rows: int) -> PriorAverage:
         """Return the weights of the widths; `rows` is the number of rows before equal ones were joined."""
@@ -408,100 +467,64 @@ class _Search:
         evidence: dict[int, float] = {}
         proba: dict[int, Numbers] = {}
         start = int(np.argmin(np.abs(np.log(np.asarray(grid.widths) / grid.start))))
-        first: dict[int | None, Numbers] = {}
+        first = None
         for outwards in (range(start, len(grid.widths)), range(start - 1, -1, -1)):
-            self.starts = dict(first)
+            self.fits.last = first
             for k in outwards:
-                evidence[k] = self._fitted(k)
-                proba[k] = self._predicted(k)
-                first = first or dict(self.starts)
+                evidence[k], proba[k] = self._compared(k)
+                first = first or self.fits.last
                 if self._hopeless(k, evidence, proba, log_prior):
                     break
         tried = sorted(evidence)
         logs, before = np.asarray([evidence[k] for k in tried]), log_prior[tried]
-        weights = self._weights(logs + before, before, np.stack([proba[k] for k in tried], axis=1))
+        table, counts = np.stack([proba[k] for k in tried], axis=1), np.asarray(self.problem.weights)
+        folds = len(np.unique(self.folds))
+        weights = grid.weights(logs, before, table if folds > 1 else None, counts, self.problem.likelihood.n_classes)
         kept = np.argwhere(weights >= min(grid.negligible, float(weights.max())))
         shares = np.asarray([weights[i, s] for i, s in kept])
         shares /= shares.sum()
         widths = tuple(grid.widths[tried[i]] for i, _ in kept)
-        spreads = tuple((1.0, grid.spread)[s] for _, s in kept)
-        count = len(np.unique(self.folds))
+        kinds = [grid.kinds[s] for _, s in kept]
+        spreads = tuple(spread for spread, _ in kinds)
         return PriorAverage(
             widths=widths,
             variances=tuple(tuple(map(float, self._variances(width))) for width in widths),
             weights=tuple(map(float, shares)),
             prior_weights=tuple(float(np.exp(log_prior[tried[i]])) for i, _ in kept),
-            rows=rows if count > 1 else 0,
-            message=_message(widths, spreads, shares, rows, count, grid),
+            rows=rows if folds > 1 else 0,
+            message=_message(widths, spreads, shares, rows, folds, grid),
             spreads=spreads if min(spreads) < 1 else (),
+            modes=tuple(around_mode for _, around_mode in kinds) if min(spreads) < 1 else (),
         )
-
-    def _weights(self, logs: Numbers, before: Numbers, proba: Numbers) -> Numbers:
-        """Return the weights (W, 2) of the posteriors, and of the sharper Gaussians if the rows are much more probable
-        with them.
-        """
-        grid, counts = self.grid, np.asarray(self.problem.weights)
-        by_evidence, hyperprior = _normalised(logs), _normalised(before)
-        if len(np.unique(self.folds)) < 2:
-            return np.stack([by_evidence, np.zeros_like(by_evidence)], axis=1)
-        around = (1 - grid.share) * by_evidence + grid.share * hyperprior
-        plain = self._stacked(proba[:, :, 0], around)
-        both = np.stack([(1 - grid.sharper) * around, grid.sharper * hyperprior], axis=1)
-        table = proba.reshape(len(proba), -1)
-        weights = self._stacked(table, both.reshape(-1))
-        loss = -float(counts @ np.log(np.maximum(proba[:, :, 0] @ plain, LEAST)))
-        gain = loss + float(counts @ np.log(np.maximum(table @ weights, LEAST)))
-        decisive = gain > min(grid.decisive, grid.relative * loss)
-        return weights.reshape(both.shape) if decisive else np.stack([plain, 0 * plain], axis=1)
-
-    def _stacked(self, proba: Numbers, around: Numbers) -> Numbers:
-        """Return the weights (W,) of predictions that give the classes of the rows these probabilities (N, W)."""
-        counts, logs = np.asarray(self.problem.weights), np.log(np.maximum(proba, LEAST))
-        return stacking_weights(logs.T, counts, self.grid.pseudo_rows, around, steps=300, enough=0.0)
 
     def _variances(self, width: float) -> Numbers:
         return self.shape * (width / self.unit)
 
-    def _fit(self, problem: Problem, key: int | None, tol: float, steps: int) -> Posterior:
-        """Return the mean-field fit, from the last one with the same key."""
-        start = self.starts.get(key, self.starts.get(None))
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a fit that has not converged predicts badly, and is judged by that
-            posterior = run(problem, MeanField(tol, steps), particles=problem.dim + 2, theta=start)
-        following = _particles_to_start(posterior)
-        if following is not None:
-            self.starts[key] = following
-        return posterior
-
-    def _fitted(self, k: int) -> float:
-        """Return the log evidence of a width, from below, and remember the fit."""
-        problem = with_variances(self.problem, self.groups, self._variances(self.grid.widths[k]))
-        try:
-            return elbo(problem, self._fit(problem, None, self.grid.tol, self.grid.steps)).value
-        except (Diverged, ValueError):
-            return -math.inf
-
-    def _predicted(self, k: int) -> Numbers:
-        """Return the probability (N, 2) of each row's class under the fit without its fold, and under the sharper
-        Gaussian.
+    def _compared(self, k: int) -> tuple[float, Numbers]:
+        """Return the log evidence of a width, from below, and the probability (N, 1 + S) of each row's class under the
+        fit without its fold, and under the sharper Gaussians.
         """
-        problem = with_variances(self.problem, self.groups, self._variances(self.grid.widths[k]))
-        targets = to_numpy(problem.targets).astype(int)
-        found = np.full((problem.size, 2), 1.0)
+        found = np.full((self.problem.size, len(self.grid.kinds)), LEAST)
+        before = self.fits.last
+        try:
+            whole = self.fits.whole(with_variances(self.problem, self.groups, self._variances(self.grid.widths[k])))
+            evidence = whole.log_evidence
+        except (Diverged, ValueError):
+            self.fits.last = before
+            return -math.inf, found
+        targets, likelihood = to_numpy(self.problem.targets).astype(int), self.problem.likelihood
         for fold in map(int, np.unique(self.folds)):
             inside, outside = np.flatnonzero(self.folds == fold), np.flatnonzero(self.folds != fold)
             if not len(outside):
                 continue
-            part = problem.subset(outside)
             try:
-                fitted = self._fit(part, fold, self.grid.tol_folds, self.grid.steps_folds).fitted
-                mean, V = part.linear_logits("a fold").predictive_logits(problem.features[inside, :], fitted)
-                for i, root in enumerate((1.0, math.sqrt(self.grid.spread))):
-                    proba = to_numpy(problem.likelihood.predictive(mean, V=root * V))
+                fit = self.fits.part(fold, outside)
+                for i, (mean, V) in enumerate(fit.logits(self.problem.features[inside, :], self.grid.kinds)):
+                    proba = to_numpy(likelihood.predictive(mean, V=V))
                     found[inside, i] = proba[np.arange(len(inside)), targets[inside]]
             except (Diverged, ValueError):
                 found[inside] = LEAST
-        return found
+        return evidence, found
 
     def _hopeless(self, k: int, evidence: dict[int, float], proba: dict[int, Numbers], log_prior: Numbers) -> bool:
         """Return whether evidence and predictions both say that widths beyond this one are useless."""
@@ -518,29 +541,21 @@ def _normalised(logs: Numbers) -> Numbers:
     return np.asarray(weights / weights.sum())
 
 
-def _particles_to_start(posterior: Posterior) -> Numbers | None:
-    """Return particles from which a similar fit starts, one more than needed, if the Gaussian spans all directions."""
-    fitted: AffineEnsemble = posterior.fitted
-    dim = fitted.mean.shape[0]
-    if fitted.rank < dim or fitted.complement is not None:
-        return None
-    points = standard_points(dim + 2, dim, np.random.default_rng(0))
-    return np.asarray(replace(fitted, points=points).theta)
-
-
 def _message(
     widths: Sequence[float], spreads: Sequence[float], weights: Numbers, size: int, folds: int, grid: WidthGrid
 ) -> str:
-    shares: dict[float, float] = {}
+    by_width: dict[float, float] = {}
     for width, weight in zip(widths, weights, strict=True):
-        shares[width] = shares.get(width, 0.0) + float(weight)
-    parts = ", ".join(f"{width:g} ({100 * share:.0f} %)" for width, share in shares.items())
+        by_width[width] = by_width.get(width, 0.0) + float(weight)
+    parts = ", ".join(f"{width:g} ({100 * share:.0f} %)" for width, share in by_width.items())
     how = f"evidence and {folds} folds of {size:,} rows" if folds > 1 else "evidence"
     found = f"averaged over prior widths, logit variances {parts}, weighed by {how}"
     sharp = sum(weight for weight, spread in zip(weights, spreads, strict=True) if spread < 1)
     if sharp > 0:
-        found += f"; {100 * sharp:.0f} % with a covariance of {grid.spread:g} times the posterior's, by held-out rows"
-    if widths[-1] == grid.widths[-1] and shares[widths[-1]] > 0.5:
+        least, most = min(share for share, _ in grid.sharp), max(share for share, _ in grid.sharp)
+        shares = f"{least:g}" if least == most else f"{least:g} or {most:g}"
+        found += f"; {100 * sharp:.0f} % with a covariance of {shares} times the posterior's, by held-out rows"
+    if widths[-1] == grid.widths[-1] and by_width[widths[-1]] > 0.5:
         return f"{found}; the data do not determine the width, which is as wide as allowed"
     return found
 
