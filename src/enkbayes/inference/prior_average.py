@@ -214,6 +214,27 @@ class WidthGrid:
         return min(problem.dim, rows * K) <= most and rows * K <= self.most_logits
 
 
+SEVERAL_LOGITS = WidthGrid(
+    widths=(0.03, 0.3, 3.0, 30.0, 300.0, 3000.0),
+    start=3.0,
+    share=0.1,
+    ordinary=1e-3,
+    sharp=((0.1, False),),
+    decisive=2.0,
+    relative=0.2,
+)
+"""Of a softmax, whose fits cost more: chosen on other development sets than that of a single logit."""
+
+
+def grid_of(problem: Problem) -> WidthGrid:
+    """Return the grid for the likelihood of a problem.
+
+    >>> grid_of(Problem.create(np.eye(3), [0, 1, 2])) == SEVERAL_LOGITS
+    True
+    """
+    return WidthGrid() if problem.likelihood.outputs is None else SEVERAL_LOGITS
+
+
 @in_range("the average over the width of the prior")
 def average_posterior(
     problem: Problem,
@@ -234,7 +255,7 @@ def average_posterior(
     found before is used as it is. With `short`, `MeanField` in the space of the rows fits the components, instead of
     `fit`, where that space is smaller.
     """
-    grid, many = WidthGrid() if grid is None else grid, WidthAverage()
+    grid, many = grid or grid_of(problem), WidthAverage()
     if tuning is None and not grid.affordable(problem) and many.fits(problem):
         mixture = many.posterior(problem, particles=particles, seed=seed)
         return mixture, _described(problem, groups, mixture)
@@ -259,7 +280,7 @@ def _described(problem: Problem, groups: Numbers, mixture: MixturePosterior) -> 
 
 def weigh(problem: Problem, groups: Numbers, *, grid: WidthGrid | None = None) -> PriorAverage:
     """Return the widths and weights that the rows choose, or a single width, with a UserWarning, where they cannot."""
-    grid = WidthGrid() if grid is None else grid
+    grid = grid or grid_of(problem)
     if not isinstance(problem.rows, ArrayRows):
         why = "the rows are in several places and none can be held out; pass tuning=clf.tune(X, y) to choose from all"
     elif not grid.affordable(problem):
@@ -381,7 +402,7 @@ def weigh_widths(problem: Problem, groups: Numbers, *, grid: WidthGrid | None = 
     >>> weigh_widths(Problem.create(features, features[:, 0] > 0), np.zeros(5, dtype=int)).rows
     100
     """
-    grid = WidthGrid() if grid is None else grid
+    grid = grid or grid_of(problem)
     if not problem.prior.diagonal:
         raise ValueError("the prior has a full covariance; expected a diagonal one to average over its width")
     size = problem.size
@@ -408,7 +429,7 @@ def fixed_width(problem: Problem, groups: Numbers, why: str, *, grid: WidthGrid 
     >>> fixed_width(problem, np.zeros(2, dtype=int), "rows are not in memory").variances
     ((1.0,),)
     """
-    grid = WidthGrid() if grid is None else grid
+    grid = grid or grid_of(problem)
     shape, unit = _shape(problem, groups), logit_variance(problem, groups)
     variances = tuple(float(x) for x in shape * grid.fallback / unit)
     message = f"one prior width, logit variance {grid.fallback:g}, because {why}"
