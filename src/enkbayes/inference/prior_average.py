@@ -402,24 +402,7 @@ def weigh_widths(problem: Problem, groups: Numbers, *, grid: WidthGrid | None = 
     >>> weigh_widths(Problem.create(features, features[:, 0] > 0), np.zeros(5, dtype=int)).rows
     100
     """
-    grid = grid or grid_of(problem)
-    if not problem.prior.diagonal:
-        raise ValueError("the prior has a full covariance; expected a diagonal one to average over its width")
-    size = problem.size
-    problem = distinct_rows(problem.in_double())
-    shape = _shape(problem, groups)
-    shape = shape / shape[0]  # ratios alone count, and the same ones give the same weights, bit by bit
-    problem = with_variances(problem, groups, shape)
-    unit = logit_variance(problem, groups)
-    if problem.likelihood.outputs is None and min(problem.dim, problem.size) > grid.most:
-        problem = problem.subset(np.sort(np.random.default_rng(10).permutation(problem.size)[: grid.most]))
-    space = RowSpace.of(problem, groups)
-    if space is not None:
-        problem, groups = space.problem, space.groups
-    cost = problem.size * problem.dim**2
-    count = min(grid.folds if cost <= grid.long else grid.few_folds, problem.size)
-    folds = np.arange(problem.size) % max(count, 1)  # the rows are sorted by class
-    return _Search.of(problem, groups, shape, unit, folds, grid).average(size)
+    return WidthSearch.of(problem, groups, grid or grid_of(problem)).average(problem.size)
 
 
 def fixed_width(problem: Problem, groups: Numbers, why: str, *, grid: WidthGrid | None = None) -> PriorAverage:
@@ -461,9 +444,27 @@ def logit_variance(problem: Problem, groups: Numbers) -> float:
     return float(total[0]) / max(float(size[0]), 1e-300) or 1.0  # features that are all zero have no logits
 
 
+@dataclass(frozen=True, eq=False)
+class Compared:
+    """Widths (W,) that were compared, their log evidence and log prior weight (W,), and, for each of the rows with
+    these weights (N,), the probability (N, W, 1 + S) of its class without its fold; None where there are no folds.
+    """
+
+    widths: Numbers
+    logs: Numbers
+    log_prior: Numbers
+    counts: Numbers
+    proba: Numbers | None
+
+
 @dataclass(eq=False)
-class _Search:
-    """Fits along the grid, in the space of the rows: to all rows, and without each fold."""
+class WidthSearch:
+    """Fits along the grid, in the space of the rows: to all rows, and without each fold.
+
+    problem, groups : rows in their order, equal ones joined, in the space that they span
+    shape, unit : prior variances of the groups, and the logit variance that they give
+    folds : the fold of each row
+    """
 
     problem: Problem
     groups: Numbers
@@ -474,15 +475,28 @@ class _Search:
     fits: WarmFits
 
     @classmethod
-    def of(
-        cls, problem: Problem, groups: Numbers, shape: Numbers, unit: float, folds: Numbers, grid: WidthGrid
-    ) -> _Search:
+    def of(cls, problem: Problem, groups: Numbers, grid: WidthGrid) -> WidthSearch:
         """Pose the search."""
+        if not problem.prior.diagonal:
+            raise ValueError("the prior has a full covariance; expected a diagonal one to average over its width")
+        problem = distinct_rows(problem.in_double())
+        shape = _shape(problem, groups)
+        shape = shape / shape[0]  # ratios alone count, and the same ones give the same weights, bit by bit
+        problem = with_variances(problem, groups, shape)
+        unit = logit_variance(problem, groups)
+        if problem.likelihood.outputs is None and min(problem.dim, problem.size) > grid.most:
+            problem = problem.subset(np.sort(np.random.default_rng(10).permutation(problem.size)[: grid.most]))
+        space = RowSpace.of(problem, groups)
+        if space is not None:
+            problem, groups = space.problem, space.groups
+        cost = problem.size * problem.dim**2
+        count = min(grid.folds if cost <= grid.long else grid.few_folds, problem.size)
+        folds = np.arange(problem.size) % max(count, 1)  # the rows are sorted by class
         fits = WarmFits(grid.tol, grid.tol_folds, grid.steps, grid.steps_folds)
         return cls(problem, groups, shape, unit, folds, grid, fits)
 
-    def average(self, rows: int) -> PriorAverage:
-        """Return the weights of the widths; `rows` is the number of rows before equal ones were joined."""
+    def compared(self) -> Compared:
+        """Return what evidence and folds say of the widths, from the start outwards until they are hopeless."""
         grid = self.grid
         log_prior = grid.log_hyperprior(self.problem)
         evidence: dict[int, float] = {}
@@ -497,21 +511,26 @@ class _Search:
                 if self._hopeless(k, evidence, proba, log_prior):
                     break
         tried = sorted(evidence)
-        logs, before = np.asarray([evidence[k] for k in tried]), log_prior[tried]
-        table, counts = np.stack([proba[k] for k in tried], axis=1), np.asarray(self.problem.weights)
-        folds = len(np.unique(self.folds))
-        weights = grid.weights(logs, before, table if folds > 1 else None, counts, self.problem.likelihood.n_classes)
+        table = np.stack([proba[k] for k in tried], axis=1) if len(np.unique(self.folds)) > 1 else None
+        logs, counts = np.asarray([evidence[k] for k in tried]), np.asarray(self.problem.weights)
+        return Compared(np.asarray(grid.widths)[tried], logs, log_prior[tried], counts, table)
+
+    def average(self, rows: int) -> PriorAverage:
+        """Return the weights of the widths; `rows` is the number of rows before equal ones were joined."""
+        grid, found, folds = self.grid, self.compared(), len(np.unique(self.folds))
+        classes = self.problem.likelihood.n_classes
+        weights = grid.weights(found.logs, found.log_prior, found.proba, found.counts, classes)
         kept = np.argwhere(weights >= min(grid.negligible, float(weights.max())))
         shares = np.asarray([weights[i, s] for i, s in kept])
         shares /= shares.sum()
-        widths = tuple(grid.widths[tried[i]] for i, _ in kept)
+        widths = tuple(float(found.widths[i]) for i, _ in kept)
         kinds = [grid.kinds[s] for _, s in kept]
         spreads = tuple(spread for spread, _ in kinds)
         return PriorAverage(
             widths=widths,
             variances=tuple(tuple(map(float, self._variances(width))) for width in widths),
             weights=tuple(map(float, shares)),
-            prior_weights=tuple(float(np.exp(log_prior[tried[i]])) for i, _ in kept),
+            prior_weights=tuple(float(np.exp(found.log_prior[i])) for i, _ in kept),
             rows=rows if folds > 1 else 0,
             message=_message(widths, spreads, shares, rows, folds, grid),
             spreads=spreads if min(spreads) < 1 else (),
