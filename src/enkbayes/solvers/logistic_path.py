@@ -5,7 +5,7 @@ The mean-field Gaussian N(m, P) of `samplers/mean_field.py` solves, for a prior 
     A (m - m0) + X' c (E sigma(z) - y) = 0,    P^-1 = A + X' diag(c E sigma'(z)) X,    z_n ~ N(x_n' m, x_n' P x_n),
 
 with the averages in closed form (`core/quadrature.py`) and c the weights of the rows. A round holds P, takes damped
-Newton steps to the mean, and then takes the curvatures E sigma' anew. It costs two products of N P^2. From the fit
+Newton steps to the mean, and then takes the curvatures E sigma' again. It costs two products of N P^2. From the fit
 under a similar prior two to four rounds are enough for predictions, so that comparing many priors is cheap. A single
 fit to many digits is what the samplers are for.
 """
