@@ -558,7 +558,7 @@ class WidthSearch:
             if not len(outside):
                 continue
             try:
-                fit = self.fits.part(fold, outside)
+                fit = self.fits.part(whole, fold, outside)
                 for i, (mean, V) in enumerate(fit.logits(self.problem.features[inside, :], self.grid.kinds)):
                     proba = to_numpy(likelihood.predictive(mean, V=V))
                     found[inside, i] = proba[np.arange(len(inside)), targets[inside]]

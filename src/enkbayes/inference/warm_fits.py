@@ -158,19 +158,18 @@ class WarmFits:
             self.last = LogisticFit(problem, rows, found)
         return self.last
 
-    def part(self, number: int, rows: Numbers) -> WarmFit:
-        """Return the fit to some rows (integers) under the last prior; the same number always means the same rows."""
-        last = self.last
-        if isinstance(last, LogisticFit):
-            if number not in self._rows:
-                self._rows[number] = last.rows.subset(rows)
-            some, whole = self._rows[number], last.gaussian
-            start = replace(whole, curvature=None if whole.curvature is None else whole.curvature[rows])
-            found = some.gaussian(_precision(last.problem), start, tol=self.tol_parts, most=self.steps_parts)
-            return LogisticFit(last.problem, some, found, last)
-        if last is None:
-            raise ValueError("no fit to all rows to start from")
-        return SampledFit.of(last.problem.subset(rows), self.tol_parts, self.steps_parts, last.start)
+    def part(self, whole: WarmFit, number: int, rows: Numbers) -> WarmFit:
+        """Return the fit to some rows (integers) under the prior of a fit to all; the same number always means the same
+        rows.
+        """
+        if not isinstance(whole, LogisticFit):
+            return SampledFit.of(whole.problem.subset(rows), self.tol_parts, self.steps_parts, whole.start)
+        if number not in self._rows:
+            self._rows[number] = whole.rows.subset(rows)
+        some, curvature = self._rows[number], whole.gaussian.curvature
+        start = replace(whole.gaussian, curvature=None if curvature is None else curvature[rows])
+        found = some.gaussian(_precision(whole.problem), start, tol=self.tol_parts, most=self.steps_parts)
+        return LogisticFit(whole.problem, some, found, whole)
 
 
 def short_fits(
