@@ -6,6 +6,7 @@ steps of elementary operations.
 
 from __future__ import annotations
 
+import warnings
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -47,8 +48,11 @@ def to_onnx(module: nn.Module, x: torch.Tensor | None, path: str | Path) -> None
         program = torch.export.export(_OneInput(module).eval(), (x,), dynamic_shapes=({0: rows},), strict=False)
     steps = torch.export.default_decompositions()
     steps[torch.ops.aten.linalg_cholesky.default] = _cholesky
-    program = program.run_decompositions(steps)
-    torch.onnx.export(program, dynamo=True, verbose=False, input_names=["x"], output_names=["proba"]).save(str(path))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # of what the exporter itself does with torch
+        program = program.run_decompositions(steps)
+        written = torch.onnx.export(program, dynamo=True, verbose=False, input_names=["x"], output_names=["proba"])
+    written.save(str(path))
 
 
 def _cholesky(cov: torch.Tensor, *, upper: bool = False) -> torch.Tensor:
