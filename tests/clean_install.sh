@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Install a wheel without extras into a clean environment of each Python that is found; try it; run the tests that need
-# no PyTorch. Usage: clean_install.sh WHEEL TESTS...
+# no PyTorch (but pandas). Usage: clean_install.sh WHEEL TESTS...
 set -euo pipefail
 wheel=$1
 shift
@@ -34,7 +34,7 @@ np.savetxt('iris.csv', np.c_[X, y], delimiter=',', header='a,b,c,d,kind', commen
     "$clean/bin/enkbayes" predict iris.safetensors iris.csv --out decided.csv --quiet
     test "$(wc -l < decided.csv)" -eq 151
   )
-  "$clean/bin/python" -m pip install --quiet --disable-pip-version-check pytest hypothesis
+  "$clean/bin/python" -m pip install --quiet --disable-pip-version-check pytest hypothesis pandas
   OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 "$clean/bin/python" -m pytest --quiet -p no:cacheprovider \
     --doctest-ignore-import-errors "$@"
   echo "Python $version: import, classifier, command and tests work without extras"

@@ -3,8 +3,8 @@ A medical table, and when to ask a person
 =========================================
 
 A classifier of tumours should say "I do not know" instead of being wrong. Held-out rows choose the confidence below
-which it abstains, with a guarantee: among the rows that it decides, at most 4 % are wrong, with 90 % confidence. That is
-nearly the strictest promise that 200 held-out rows allow; in fact hardly any decision is wrong.
+which it abstains, with a guarantee: among the rows that it decides, at most 4 % are wrong, with 90 % confidence. That
+is nearly the strictest promise that 200 held-out rows allow; in fact hardly any decision is wrong.
 """
 
 import matplotlib.pyplot as plt

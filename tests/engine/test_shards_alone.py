@@ -68,9 +68,7 @@ def test_a_classifier_of_shards_is_that_of_all_rows():
     assert np.array_equal(whole.posterior_.theta, shard.posterior_.theta)
     assert shard.classes_.tolist() == [0, 1, 2]
     assert shard.trust_.predictions is None  # which needs all rows in one process
-    assert np.isnan([shard.trust_.drift, whole.trust_.drift]).all()  # so that they differ from themselves
-    apart = {"predictions": None, "drift": 0.0}
-    assert replace(shard.trust_, **apart) == replace(whole.trust_, **apart)
+    assert repr(shard.trust_) == repr(replace(whole.trust_, predictions=None))  # some figures may be NaN
     assert shard.evidence_ == whole.evidence_
     assert shard.fingerprint_ is None
     assert np.array_equal(

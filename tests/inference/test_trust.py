@@ -261,4 +261,4 @@ def test_a_hard_posterior_may_predict_well(tmp_path):
     assert report.predictions.verdict == trust.GOOD
     assert report.predictions.accuracy > 0.95
     clf.save(tmp_path / "wine.safetensors")
-    assert eb.load(tmp_path / "wine.safetensors").trust_ == report
+    assert repr(eb.load(tmp_path / "wine.safetensors").trust_) == repr(report)  # some figures may be NaN

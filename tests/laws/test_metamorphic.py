@@ -144,7 +144,7 @@ def test_a_file_predicts_the_same_bits(classes, tmp_path):
     loaded = eb.load(tmp_path / "model.safetensors")
     assert np.array_equal(loaded.predict_proba(NEW), clf.predict_proba(NEW))
     assert np.array_equal(loaded.sample_proba(NEW), clf.sample_proba(NEW))
-    assert loaded.trust_ == trust
+    assert repr(loaded.trust_) == repr(trust)  # some figures may be NaN
 
 
 @both

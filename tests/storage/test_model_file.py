@@ -72,7 +72,8 @@ def test_a_classifier_comes_back_whole(iris, path, labels):
     np.testing.assert_array_equal(again.classes_, clf.classes_)
     np.testing.assert_array_equal(again.predict(X), clf.predict(X))
     np.testing.assert_array_equal(again.sample_proba(X), clf.sample_proba(X))
-    assert (again.posterior_.info, again.fingerprint_) == (clf.posterior_.info, clf.fingerprint_)
+    assert repr(again.posterior_.info) == repr(clf.posterior_.info)  # Python 3.13 finds NaN unequal to itself
+    assert again.fingerprint_ == clf.fingerprint_
     assert (again.sampler, again.n_iter_, again.n_features_in_) == (clf.sampler, clf.n_iter_, 4)
     np.testing.assert_array_equal(again.prior_precision, clf.prior_precision)
     again.partial_fit(X[:50], labels[y[:50]])  # and goes on learning
