@@ -6,8 +6,10 @@ import re
 from pathlib import Path
 
 import pytest
+from typer.main import get_command
 
 import enkbayes as eb
+from enkbayes.cli import app
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src/enkbayes"
@@ -47,7 +49,7 @@ def defined(path, dotted):
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_links_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
-        if not target.startswith("http"):
+        if not target.startswith("https://"):
             file, _, anchor = target.partition("#")
             there = page.parent / file if file else page
             assert there.exists(), target
@@ -76,6 +78,15 @@ def test_names_that_are_used_exist(page):
 def test_python_on_a_page_is_python(page):
     for part in page.read_text(encoding="utf-8").split("```python\n")[1:]:
         ast.parse(part.split("```")[0], filename=page.name)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_options_of_the_commands_exist(page):
+    commands = get_command(app).commands
+    for command, rest in re.findall(r"enkbayes ([a-z]+)\b((?:[^`\n#]|\\\n)*)", page.read_text(encoding="utf-8")):
+        if command in commands:
+            known = {option for each in commands[command].params for option in each.opts}
+            assert set(re.findall(r"--[a-z][a-z-]*", rest)) <= {*known, "--help"}, (command, rest)
 
 
 def importable(dotted):
