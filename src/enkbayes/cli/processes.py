@@ -20,7 +20,9 @@ BAD_INPUT, LOST, INTERRUPTED, ENDED = 2, 4, 130, 143
 
 
 class Terminated(SystemExit):
-    """The process received SIGTERM, or the terminal was closed. No handler of errors takes it for one of its own."""
+    """The process received SIGTERM, or the terminal was closed. It is no `Exception`, so no handler of errors stops
+    it.
+    """
 
     def __str__(self) -> str:
         return "the process was asked to end"

@@ -1,8 +1,8 @@
 """The review of `enkbayes predict --review`: which of many rows a person should look at first, and why.
 
-Rows come in chunks. Counts are of all of them; of the rows themselves the most doubtful ones are kept. The doubt about
-a row is the probability that its class is wrong, 1 - confidence; for a row unlike the training rows it is at least that
-of a guess, 1 - 1 / K.
+Rows come in chunks. All of them are counted, and the most doubtful ones are kept. The doubt about a row is the
+probability that its class is wrong, 1 - confidence; for a row unlike the training rows it is at least that of a guess,
+1 - 1 / K.
 """
 
 from __future__ import annotations

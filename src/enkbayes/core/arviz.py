@@ -64,8 +64,8 @@ def log_likelihood(problem: Problem, theta: Array, *, at_once: int = 2**24) -> n
 
 
 def quiet_arviz() -> Any:
-    """Return ArviZ, or None if it is not installed. Its first import of a day warns of its next version, which is not
-    for the users of this package to act on.
+    """Return ArviZ, or None if it is not installed. Its first import of a day warns of its next version; the warning is
+    suppressed, because users of this package can do nothing about it.
     """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="\\s*ArviZ is undergoing a major refactor", category=FutureWarning)

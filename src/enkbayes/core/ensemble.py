@@ -120,7 +120,7 @@ class AffineEnsemble:
 
     @cached_property
     def antithetic_half(self) -> Array | None:
-        """Half of the points, (J / 2, r), where the others are their mirror images, -x for every x; None elsewhere.
+        """The first half of the points (J / 2, r) if the others are their mirror images -x, otherwise None.
 
         >>> import numpy as np
         >>> AffineEnsemble(np.zeros(1), np.eye(1), np.asarray([[1.0], [2.0], [-1.0], [-2.0]])).antithetic_half.tolist()

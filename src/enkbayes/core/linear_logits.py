@@ -235,7 +235,7 @@ class BasisLogits:
 
 @dataclass(frozen=True, eq=False)
 class RowLogits:
-    """The same for the rows of a chunk, without the logits of the basis where particles are all that is asked for.
+    """The same for the rows of a chunk, computed on first use: averages over particles need no logits of the basis.
 
     Particles in antithetic pairs mean + x and mean - x share the product for x.
     """

@@ -123,7 +123,7 @@ class Posterior:
         return (problem,)
 
     def with_components(self, components: Iterable[Posterior]) -> Posterior:
-        """Return the posterior with another one as its component, which is that one."""
+        """Return the given component, the only one; a `MixturePosterior` keeps its weights."""
         (only,) = components
         return only
 

@@ -475,8 +475,8 @@ def _local(
     weights: Any = None,
     **settings: Any,
 ) -> tuple[Problem, bool]:
-    """Return this process's problem, and whether any of its rows has a positive weight; without rows, the problem of
-    one row, with the label `example` or the first class, which is then taken away.
+    """Return this process's problem, and whether any of its rows has a positive weight. A process without rows makes
+    the problem of one row, with the label `example` or the first class, and takes the row away.
     """
     if len(labels):
         problem = Problem.create(features, labels, prior, likelihood=likelihood, classes=classes, **settings)

@@ -1,4 +1,4 @@
-"""How uncertain predictions are, and which part of that the posterior is responsible for."""
+"""The uncertainty of predictions, split into an aleatoric and an epistemic part."""
 
 from __future__ import annotations
 

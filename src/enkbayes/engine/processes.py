@@ -130,7 +130,7 @@ def shared_errors() -> Iterator[None]:
 
 
 def first_word(about: str = "") -> bool:
-    """Tell whether no process has asked this before: for messages that one process prints for all."""
+    """Tell whether this process is the first to ask, so that one process prints a message for all."""
     if not connected():
         return True
     from torch.distributed import distributed_c10d

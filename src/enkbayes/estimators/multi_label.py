@@ -93,8 +93,8 @@ class BinaryClassifiers:
             yield part, own, other, np.asarray([0, 1], dtype=own.dtype)
 
     def kept_in(self, clf: Classifier) -> Classifier:
-        """Return the classifier of all labels, which keeps those of each: what a classifier of one kind of labels has
-        once is a list there.
+        """Return the classifier of all labels, which keeps those of each. Its fitted attributes are lists with an entry
+        for each label.
         """
         parts, known = self.parts, vars(self.parts[0])
         found = {name: known[name] for name in ("n_features_in_", "feature_names_in_") if name in known}

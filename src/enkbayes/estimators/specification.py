@@ -69,7 +69,7 @@ class Specification:
 
     @property
     def method(self) -> Sampler:
-        """The sampler object, for "auto" that of few classes; what else a run needs is checked as well."""
+        """The sampler object, checked, as are the numbers of particles and sweeps; for "auto" it is `Equilibrium()`."""
         count(self.particles)
         check_count("sweeps", self.sweeps, least=0)
         if not isinstance(self.sampler, str):

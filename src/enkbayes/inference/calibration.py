@@ -44,15 +44,15 @@ Vector = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class CoarseFits:
-    """Fits that are only compared with each other, and how exact they need to be.
+    """How exact fits need to be that are only compared with each other.
 
-    train_rows : training rows that are read; they then stand for all
-    small : parameters up to which `MeanField` makes the fit; beyond them, up to a full covariance, Laplace does
-    curvature_rows : rows that determine the covariance of Laplace's approximation; they then stand for all
+    train_rows : training rows that are read at most; of more rows, a weighted sample is read
+    small : parameters up to which `MeanField` makes the fit; with more, up to a full covariance, Laplace does
+    curvature_rows : rows that the covariance of Laplace's approximation is computed from, also a weighted sample
     tol : residual at which a fit ends, in posterior standard deviations
     particles : of `MeanField`; predictions do not depend on them
     folds : parts of the held-out rows where there are too many parameters for a full covariance
-    widest : spread that is then the widest to be tried
+    widest : widest spread that is tried in that case
     """
 
     train_rows: int = 20_000
@@ -104,7 +104,8 @@ def calibrate(
     seed: int = 0,
     fits: CoarseFits | None = None,
 ) -> tuple[Problem, Calibration]:
-    """Return the problem whose posterior is the answer, held-out rows under the chosen prior, and how it was chosen.
+    """Return the held-out rows as a problem, under the prior that they choose, and how it was chosen. The posterior of
+    that problem is the calibrated one.
 
     All arrays are in numpy's double precision, because priors may be ill-conditioned.
 

@@ -106,8 +106,8 @@ def checked_factor(forget: Any) -> float | None:
 def remembered(
     problem: Problem, posterior: Posterior | MixturePosterior, factor: float | None, known: Forgetting | None
 ) -> tuple[Posterior | MixturePosterior, Forgetting]:
-    """Return what a posterior still says before it learns the rows of a problem, whose prior is the one to fall back
-    to, and what is known of the factor; None chooses it.
+    """Return the posterior, part of which is forgotten, as it is before it learns the rows of a problem, and what is
+    known of the factor. Forgetting leads back to the prior of the problem. Without a factor, the rows choose it.
     """
     known = Forgetting() if known is None else known
     known = known.seen(problem, posterior) if factor is None else replace(known, factor=factor)

@@ -142,7 +142,8 @@ def _scores(candidates: Sequence[Candidate], losses: Callable[[Candidate], Vecto
 
 
 def pooled(X: Any, y: Any, weights: Any, X_val: Any, y_val: Any) -> tuple[Any, Any, Any]:
-    """Return all rows, labels and weights of training rows and held-out rows, whose weights are 1; None without any.
+    """Return rows, labels and weights of the training rows followed by the held-out rows, which have weight 1. Without
+    weights of the training rows there are none.
 
     >>> X, y, weights = pooled(np.zeros((2, 1)), [0, 1], [2.0, 2.0], np.ones((1, 1)), [1])
     >>> X.shape, y.tolist(), weights.tolist()

@@ -1,4 +1,4 @@
-"""Double precision, which not every device has."""
+"""Double precision, on devices that may not have it."""
 
 from __future__ import annotations
 

@@ -150,8 +150,8 @@ class MultiLabel(nn.Module):  # type: ignore[misc]
         return self
 
     def _given(self, args: Any, kwargs: Any) -> Iterator[tuple[PosteriorModule, tuple[Any, torch.Tensor | None]]]:
-        """Yield every member with the argument of its posterior's predictions and the variance of the noise. The body
-        that heads share runs once.
+        """Yield every member with the argument of its posterior's predictions and the variance of the noise. If all
+        members are heads of one body, the body runs once.
         """
         first = self.members[0]
         if not isinstance(first, BayesianHead) or not all(member.body is first.body for member in self.members):

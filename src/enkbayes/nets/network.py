@@ -233,8 +233,8 @@ class BayesianNetwork(PosteriorModule):
 
     @classmethod
     def load(cls, path: str | Path, model: nn.Module) -> Self:
-        """Return the network in a file; nothing in the file is executed. The model is one like that which was fitted;
-        its weights do not matter.
+        """Return the network in a file; nothing in the file is executed. `model` has the layers of the model that was
+        fitted; its weights do not matter.
         """
         header, records, state = read(path, "network")
         with readable(path):

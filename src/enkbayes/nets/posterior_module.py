@@ -262,8 +262,8 @@ class PosteriorModule(nn.Module):  # type: ignore[misc]
 
     @property
     def trust(self) -> Trust:
-        """How far to trust the posterior: `enkbayes.assess` of what was fitted. Computed on first access; `save` stores
-        it. It needs the data of the fit, which copies and files leave out, and which are not kept if they are large.
+        """How far to trust the posterior, by `enkbayes.assess`. Computed on first access; `save` stores it. It needs
+        the data of the fit, which are kept unless they are large. Copies and files leave them out.
         """
         if self.known_trust is None:
             if self.solved is None:
@@ -287,9 +287,7 @@ class PosteriorModule(nn.Module):  # type: ignore[misc]
         return self
 
     def _ensemble(self) -> AffineEnsemble:
-        """Return the ensemble of the buffers; the same one, with the particles it has formed, while they stay as they
-        are.
-        """
+        """Return the ensemble of the buffers. It is kept, with its particles, until a buffer changes."""
         if torch.compiler.is_compiling() or self.points.shape[0] * self.mean.shape[0] > KEPT:
             return self._formed()
         buffers = [getattr(self, name) for name in (*BUFFERS, *(f"complement_{name}" for name in COMPLEMENT))]
@@ -302,7 +300,7 @@ class PosteriorModule(nn.Module):  # type: ignore[misc]
         return ensemble
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave what can be formed again out of copies and pickles."""
+        """Leave out of copies and pickles what can be computed again, and the data of the fit."""
         return self.__dict__ | {"_kept": ([], None), "solved": None}
 
     def _formed(self) -> AffineEnsemble:

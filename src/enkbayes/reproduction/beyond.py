@@ -27,7 +27,7 @@ RANK = 20
 
 
 def beyond(run: Run) -> Findings:
-    """Measure all three."""
+    """Measure the exact-flow samplers, far-field confidence under several priors, and a posterior over all layers."""
     board = scoreboard(MOONS, run.part(0, 0.5), (*SIX, *OURS))
     columns = {
         "steps": "steps",

@@ -149,8 +149,8 @@ class Run:
         return f"enkbayes {__version__} {self.size!r}"
 
     def stored(self, file: str, made: Callable[[Any], T]) -> T | None:
-        """Return what `made` makes of the content that a run with these settings stored in a file of the cache; None if
-        there is no such content.
+        """Return the content of a file in the cache, converted by `made`; None unless a run with these settings has
+        stored it.
         """
         try:
             return made(json.loads((self.cache / file).read_text(encoding="utf-8"))[self.key])
@@ -158,7 +158,7 @@ class Run:
             return None
 
     def store(self, file: str, content: Any) -> None:
-        """Store a content for `stored`."""
+        """Write a content to a file in the cache, from where `stored` reads it."""
         self.cache.mkdir(parents=True, exist_ok=True)
         with replacing(self.cache / file) as draft:
             draft.write_text(json.dumps({self.key: content}), encoding="utf-8")

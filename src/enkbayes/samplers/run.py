@@ -183,7 +183,7 @@ def _info(problem: Problem, sampler: Sampler, state: State, seconds: float) -> I
 
 
 def _narrow(problem: Problem, state: State) -> str:
-    """Return a sentence when there are not more particles than parameters, or their Gaussian has a structure."""
+    """Return a sentence on what an ensemble can represent if it has J <= P particles or a low-rank Gaussian."""
     ensemble, dim = state.ensemble, problem.dim
     if ensemble.size > dim and ensemble.freedom == dim:
         return ""

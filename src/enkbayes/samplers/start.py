@@ -45,7 +45,7 @@ def stepper(problem: Problem, sampler: Sampler, state: State) -> Sampler:
 
 
 def mean_field_of(sampler: Sampler) -> MeanField | None:
-    """Return the mean-field sampler that needs no more particles than the user wants to see, or None."""
+    """Return the mean-field sampler that takes the place of this one when particles are few, or None."""
     if isinstance(sampler, Equilibrium) and sampler.adaptive:
         return MeanField(sampler.tol, sampler.max_steps, float32=sampler.float32, large=sampler.large)
     return sampler if isinstance(sampler, MeanField) else None

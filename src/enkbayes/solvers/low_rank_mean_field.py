@@ -90,8 +90,8 @@ class Point:
 
 
 def default_rank(dim: int, most: int = 128, entries: float = 1.6e6) -> int:
-    """Return the number of directions of a low-rank covariance: `most`, or fewer where their entries would pass
-    `entries`, for the sake of time more than memory.
+    """Return the number of directions of a low-rank covariance: `most`, or fewer if they would have more than `entries`
+    entries, which limits time more than memory.
 
     >>> default_rank(1000), default_rank(100_000)
     (128, 16)
@@ -156,7 +156,7 @@ class LowRankSolver:
     def start(self, problem: Problem, rank: int, seed: int) -> Point:
         """Return the point at the Laplace approximation: the most probable parameters and the curvature there.
 
-        The mean is solved for afterwards, so a long one need only be near.
+        The iteration solves for the mean afterwards, so a mean with many parameters need only be near.
         """
         many = self.has_many(problem)
         near = problem.dim >= self.long or many

@@ -38,9 +38,13 @@ ROWS = 1024  # more rows at a time make products no faster
 
 @dataclass(frozen=True, eq=False)
 class Eigenbasis:
-    """What a softmax path knows of features: roots (D,) of the prior at which it was made, the intercept's left out;
-    eigenvalues (D,) and eigenvectors (D, D) of the Gram matrix of features in units of the prior, centred if there is
-    an intercept; their mean (D,); and the sum of the weights. With too many features vectors are None, for the axes.
+    """The eigenbasis of the features in units of the prior, centred if there is an intercept.
+
+    roots : standard deviations (D,) of the prior that the units are taken from, without the intercept's
+    values, vectors : eigenvalues (D,) and eigenvectors (D, D) of the Gram matrix; with too many features vectors is
+        None, and the axes take the place of eigenvectors
+    centre : mean (D,) of the features
+    size : sum of the weights of the rows
     """
 
     roots: Numbers
@@ -51,7 +55,7 @@ class Eigenbasis:
 
     @classmethod
     def of(cls, problem: Problem, most: int = 4096) -> Eigenbasis:
-        """Return the basis of a problem's features; of more than `most` the axes."""
+        """Return the basis of a problem's features; the axes if there are more than `most` features."""
         linear, roots = problem.linear_logits("a softmax path"), _roots(problem)[0]
         D = linear.features
 

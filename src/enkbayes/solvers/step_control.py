@@ -84,7 +84,7 @@ def free_energy(likelihood: Moments, prior: Moments) -> float:
 
 
 def _log_det(prior: Moments) -> float:
-    """Return log det S0; of a numerically singular one that of its clipped spectrum."""
+    """Return log det S0; the eigenvalues of a numerically singular S0 are clipped."""
     xp = namespace(prior.S)
     sign, value = xp.linalg.slogdet(prior.S)
     if float(sign) > 0 and math.isfinite(float(value)):
@@ -235,8 +235,8 @@ class StepControl:
     # -- from the search to the stages -----------------------------------------------------------------------------
 
     def _searched(self, problem: Problem, track: Track) -> Track:
-        """Go on with the search, or from its end to the stages: with the ensemble's own averages where few particles
-        say that the equilibrium is near.
+        """Go on with the search or, at its end, to the stages: to the ensemble's own averages if a few particles show
+        that the equilibrium is near.
         """
         search = self.search or NewtonSearch()
         if not search.done(track.point):
@@ -284,8 +284,8 @@ class StepControl:
         history: History,
         known: Point | None = None,
     ) -> Track:
-        """Begin a stage at an ensemble, where its averages may be known; where its first residual is small, earlier
-        steps know enough of its slopes.
+        """Begin a stage at an ensemble; `known` is the point there, if it has been evaluated. The history is kept if
+        the first residual is small, because the earlier steps then have nearly the same slopes.
         """
         source = self._source(problem, coarse=track.coarse)
         point = evaluate(source, ensemble, self.stages[stage].expectation) if known is None else known
@@ -419,7 +419,7 @@ class StepControl:
     def _coarse_error(
         self, problem: Problem, ensemble: AffineEnsemble, expectation: Expectation
     ) -> tuple[Moments, Moments]:
-        """Return the error of the likelihood's coarse moments and these moments, as one row of `sample` tells."""
+        """Return the error of the likelihood's coarse moments and these moments, estimated from one row in `sample`."""
         few = problem.head(max(-(-problem.size // self.sample), 64))
         exact, times = few.moments(ensemble, expectation), problem.size / few.size
         rough = exact if few.coarse is None else few.coarse.moments(ensemble, expectation)
@@ -427,8 +427,8 @@ class StepControl:
 
 
 def few_pairs(points: Array, pairs: int) -> Array:
-    """Return pairs x, -x (2 n, r) of some of the points (J, r), as long as normal ones are on average: so the variance
-    of a logit is right on average over directions.
+    """Return pairs x, -x (2 n, r) of some of the points (J, r), scaled to the length that normal ones have on average,
+    so that the variance of a logit is right on average over directions.
 
     Chosen by their lengths, which neither the order of the particles nor the coordinates change.
     """

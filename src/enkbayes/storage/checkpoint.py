@@ -221,7 +221,7 @@ class CheckpointWriter:
 
 
 def _in_a_step(error: BaseException) -> bool:
-    """Return whether an error is what a step raises for a state that does not fit, and not one of a callback."""
+    """Return whether a step raised an error, as it does for a damaged state, and not a callback."""
     if not isinstance(error, ArithmeticError | AttributeError | LookupError | TypeError | ValueError):
         return False
     return any(frame.f_code is iterate.__code__ for frame, _ in traceback.walk_tb(error.__traceback__))

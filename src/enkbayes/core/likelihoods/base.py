@@ -184,5 +184,5 @@ def weighted(x: Array, weights: Array | None) -> Array:
 
 
 def unknown(logits: Array) -> Array:
-    """Return NaN for each row (n,) of logits (n, ...): the loss where nobody asks for it."""
+    """Return NaN for each row (n,) of logits (n, ...), in place of a loss that is not needed."""
     return namespace(logits).full((logits.shape[0],), np.nan, dtype=logits.dtype, device=logits.device)

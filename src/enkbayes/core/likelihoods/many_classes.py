@@ -139,10 +139,10 @@ def predictive(
     """Return the expected class probabilities (n, K) under a Gaussian with a complement; V (n, K, r) are the
     logits of its basis.
 
-    What `Categorical.predictive` gives for the columns of V and of `complement.logit_columns`, at a cost that does not
-    grow like K cubed. There are more pairs of points than in a fit, because no sum over rows averages the errors out,
-    and yet more of them for rows whose logits have a standard deviation above `wide`. At most about `at_once` numbers
-    are held at a time.
+    It approximates `Categorical.predictive` for the columns of V and of `complement.logit_columns`, at a cost that does
+    not grow like K cubed. There are more pairs of points than in a fit, because no sum over rows averages the errors
+    out, and yet more of them for rows whose logits have a standard deviation above `wide`. At most about `at_once`
+    numbers are held at a time.
     """
     xp, frame = namespace(V), complement.frame
     E = xp.matmul(frame.right.mT, V * xp.sqrt(complement.tightening))
