@@ -40,6 +40,7 @@ import numpy as np
 from enkbayes.core.likelihoods import Likelihood, Normal
 from enkbayes.core.logit_noise import cyclic_points
 from enkbayes.engine.arrays import Array, identity, like, namespace, row_slices, to_numpy
+from enkbayes.inference.folds import log_losses, mean_and_error
 
 Vector = np.ndarray[Any, Any]
 STRENGTHS = tuple(float(s) for s in 10.0 ** np.arange(-3, 3.01, 0.25))
@@ -267,10 +268,10 @@ def choose(
     best = min(tried, key=lambda entry: float(share @ entry[2]))[2]
     accepted = []
     for strength, scale, loss in tried:
-        (cost, error), (extra, doubt) = (_paired(loss - other, share) for other in (best, tried[0][2]))
+        (cost, error), (extra, doubt) = (mean_and_error(loss - other, share) for other in (best, tried[0][2]))
         if cost <= min(error, most) + 1e-12 and extra + doubt <= most:
             accepted.append((strength, scale, cost, error))
-    accepted = accepted or [(0.0, 1.0, *_paired(tried[0][2] - best, share))]
+    accepted = accepted or [(0.0, 1.0, *mean_and_error(tried[0][2] - best, share))]
     strength, scale, cost, error = accepted[-1]
     message = (
         f"far-field variance of strength {strength:.3g}, the largest that costs at most one standard error and {most:g}"
@@ -291,12 +292,6 @@ def informative_rows(size: int, outputs: int | None, *, most: int = 2000, number
     """
     count = min(size, most, numbers // (outputs or 1) ** 2)
     return np.sort(np.random.default_rng(8).choice(size, count, replace=False))
-
-
-def _paired(gaps: Vector, share: Vector) -> tuple[float, float]:
-    """Return the weighted mean of gaps (n,) and its standard error."""
-    mean = float(share @ gaps)
-    return mean, float(np.sqrt(share**2 @ (gaps - mean) ** 2))
 
 
 def _rising(value: Callable[[float], float], candidates: Sequence[float]) -> float:
@@ -338,9 +333,7 @@ class _Losses:
 
     def __call__(self, strength: float, scale: float) -> Vector:
         if (strength, scale) not in self.found:
-            proba = self._proba(scale, strength * self.extent)
-            own = proba[np.arange(len(self.labels)), self.labels]
-            self.found[strength, scale] = -np.log(np.maximum(own, np.finfo(np.float64).tiny))
+            self.found[strength, scale] = log_losses(self._proba(scale, strength * self.extent), self.labels)
         return self.found[strength, scale]
 
     def _proba(self, scale: float, noise: Vector) -> Vector:

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import scipy.sparse
 from scipy.special import ndtri
 
 from enkbayes.core.likelihoods import Normal
@@ -19,7 +18,7 @@ from enkbayes.core.logit_noise import takes_noise
 from enkbayes.core.mixture import MixturePosterior
 from enkbayes.core.posterior import Posterior
 from enkbayes.core.problem import Problem
-from enkbayes.engine.arrays import entropy, row_slices, take_rows, to_numpy
+from enkbayes.engine.arrays import as_double, entropy, row_slices, take_rows, to_numpy
 from enkbayes.inference.class_distance import ClassScore, with_entropy
 from enkbayes.inference.cross_validation import logits_without, proba_without
 from enkbayes.inference.far_field import Extent, FarFieldChoice, choose, second_moment
@@ -50,7 +49,7 @@ class FeatureScore:
         double = problem.in_double()
         random = np.random.default_rng(12)
         rows = np.sort(random.permutation(double.size)[:most])
-        X, y = _dense(take_rows(double.features, rows)), to_numpy(double.targets)[rows]
+        X, y = as_double(take_rows(double.features, rows)), to_numpy(double.targets)[rows]
         fold = random.permutation(len(rows)) % 5
         distances = []
         for k in range(5 if X.shape[1] <= wide and len(rows) >= 5 else 1):
@@ -65,7 +64,7 @@ class FeatureScore:
     def __call__(self, features: Any, proba: Vector) -> Vector:
         """Return the scores (n,) of features (n, D) for which probabilities (n, K) are predicted."""
         chunks = row_slices(features.shape[0], 4096)
-        parts = [self.distance([_dense(features[rows, :])]) for rows in chunks]
+        parts = [self.distance([as_double(features[rows, :])]) for rows in chunks]
         found = np.concatenate(parts) if parts else np.zeros(0)
         return np.asarray(with_entropy(found, normal_rank(entropy(to_numpy(proba)), self.entropies)))
 
@@ -100,9 +99,9 @@ class FeatureFarField:
         if D > WIDEST:
             raise ValueError(f"the score of unusual rows needs at most {WIDEST} features; got {D}")
         chunks = [slice(0, N)] if N <= 4096 else list(row_slices(N, 4096))
-        sums = sum(second_moment(_dense(features[rows, :])) * (min(rows.stop, N) - rows.start) for rows in chunks)
+        sums = sum(second_moment(as_double(features[rows, :])) * (min(rows.stop, N) - rows.start) for rows in chunks)
         extent = Extent.of_moments([sums / N], ridge)
-        raw = np.exp(np.concatenate([extent.leverage([_dense(features[rows, :])]) for rows in chunks]))
+        raw = np.exp(np.concatenate([extent.leverage([as_double(features[rows, :])]) for rows in chunks]))
         own = np.minimum(raw * (D + 1) / N, 1 - 1e-9)  # nearly 1 for every row if there are more features than rows
         leverage = np.log(raw / (1 - own))
         extent = extent.calibrated((), leverage=leverage, classes=classes)
@@ -117,7 +116,7 @@ class FeatureFarField:
 
     def score(self, features: Any) -> Vector:
         """Return the scores (n,) of features (n, D): about standard normal for rows like the training rows."""
-        parts = [self.extent.score([_dense(features[rows, :])]) for rows in row_slices(features.shape[0], 4096)]
+        parts = [self.extent.score([as_double(features[rows, :])]) for rows in row_slices(features.shape[0], 4096)]
         return np.concatenate(parts) if parts else np.zeros(0)
 
     def noise(self, features: Any) -> Vector:
@@ -181,7 +180,3 @@ def held_out_confidence(
     scale = 1.0 if choice is None else choice.scale
     rows, proba = proba_without(double, posterior, scale=scale, noise=noise)
     return HeldOutConfidence.of(proba, to_numpy(double.targets)[rows])
-
-
-def _dense(features: Any) -> Vector:
-    return np.asarray(features.toarray() if scipy.sparse.issparse(features) else features, dtype=np.float64)

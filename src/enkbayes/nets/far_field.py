@@ -6,7 +6,7 @@ The mathematics is in `enkbayes.inference.far_field`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, Self
 
 import numpy as np
@@ -258,13 +258,10 @@ def recorded_outputs(body: nn.Module, places: Iterable[int]) -> Iterator[dict[in
         return hook
 
     layers = layers_of(body)
-    handles = [layers[place].register_forward_hook(hook_of(place)) for place in places]
-    try:
-        with padding.watching(body):
-            yield outputs
-    finally:
-        for handle in handles:
-            handle.remove()
+    with ExitStack() as hooks, padding.watching(body):
+        for place in places:
+            hooks.enter_context(layers[place].register_forward_hook(hook_of(place)))
+        yield outputs
 
 
 def summary(h: torch.Tensor, padding: Padding, *, channels_last: bool) -> torch.Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -99,11 +100,8 @@ def place_of(body: nn.Module, x: Any, name: str) -> Any:
     name of an attribute; None if it is not found.
     """
     seen: list[torch.Tensor] = []
-    handle = linear_layer(body, name).register_forward_hook(lambda _, __, output: seen.append(output))
-    try:
+    with linear_layer(body, name).register_forward_hook(lambda _, __, output: seen.append(output)):
         found = run(body, x)
-    finally:
-        handle.remove()
     if isinstance(found, Mapping):
         parts = list(found.items())
     elif isinstance(found, tuple | list):
@@ -228,12 +226,10 @@ def _record(body: nn.Module, x: Any, only: nn.Linear | None) -> tuple[torch.Tens
         return lambda _, args, kwargs, output: calls.append((name, args[0] if args else kwargs["input"], output))
 
     linears = [(n, m) for n, m in body.named_modules() if isinstance(m, nn.Linear) and only in (None, m)]
-    handles = [module.register_forward_hook(recorder(n), with_kwargs=True) for n, module in linears]
-    try:
+    with ExitStack() as hooks:
+        for n, module in linears:
+            hooks.enter_context(module.register_forward_hook(recorder(n), with_kwargs=True))
         output = run(body, x)
-    finally:
-        for handle in handles:
-            handle.remove()
     if not isinstance(output, torch.Tensor):
         count = f" of {len(output)}" if hasattr(output, "__len__") else ""
         raise ValueError(

@@ -24,7 +24,7 @@ times a factor that does not depend on the input.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -371,13 +371,11 @@ def _recording(body: nn.Module, names: Iterable[str]) -> Iterator[dict[str, torc
 
         return hook
 
-    handles = [m.register_forward_pre_hook(hook_of(n)) for n, m in body.named_modules() if n in wanted]
-    try:
-        with padding.watching(body):
-            yield recorded
-    finally:
-        for handle in handles:
-            handle.remove()
+    with ExitStack() as hooks, padding.watching(body):
+        for name, module in body.named_modules():
+            if name in wanted:
+                hooks.enter_context(module.register_forward_pre_hook(hook_of(name)))
+        yield recorded
 
 
 def _averaged(x: torch.Tensor, padding: Padding, *, channels_last: bool) -> torch.Tensor:

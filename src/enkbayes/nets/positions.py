@@ -21,11 +21,8 @@ class Padding:
     @contextmanager
     def watching(self, model: nn.Module) -> Iterator[None]:
         """Record the mask of every call of the model."""
-        handle = model.register_forward_pre_hook(self._record, with_kwargs=True)
-        try:
+        with model.register_forward_pre_hook(self._record, with_kwargs=True):
             yield
-        finally:
-            handle.remove()
 
     def _record(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         given = dict(kwargs)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,13 +77,10 @@ def _recorded(network: Network, centre: torch.Tensor, inputs: Arguments, unused:
             outputs[module] = _placeholder(output) if module in unused else output.clone()  # may be modified later
 
     submodules = [module for module in network.model.modules() if module is not network.model]
-    handles = [module.register_forward_hook(record) for module in submodules]
-    try:
-        with torch.enable_grad():
-            network.logits(centre.clone().requires_grad_(), inputs)
-    finally:
-        for handle in handles:
-            handle.remove()
+    with ExitStack() as hooks, torch.enable_grad():
+        for module in submodules:
+            hooks.enter_context(module.register_forward_hook(record))
+        network.logits(centre.clone().requires_grad_(), inputs)
     return {module: output for module, output in outputs.items() if calls[module] == 1}
 
 
