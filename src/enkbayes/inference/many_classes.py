@@ -172,8 +172,8 @@ class WidthAverage:
         return math.exp(minimize_scalar(loss, bounds=(-0.2, 0.5), options={"xatol": 0.02}).x)
 
     def _averaged(self, logs: Numbers, found: HeldOut) -> tuple[Numbers, Numbers, float]:
-        """Return the widths that are kept, their weights, and the log loss of their average. The prior of the weights is
-        weakened if it makes the average worse than the best of the widths.
+        """Return the widths that are kept, their weights, and the log loss of their average. The prior of the weights
+        is weakened if it makes the average worse than the best of the widths.
         """
         best = -max(found.mean(row) for row in logs)
         for pseudo_rows in (self.pseudo_rows, self.pseudo_rows / 10, 0.0):
@@ -273,8 +273,7 @@ class Fold:
     @property
     def counts(self) -> Numbers:
         """How often each held-out row counts (n,)."""
-        weights = self.held.weights
-        return np.ones(self.held.size) if weights is None else to_numpy(weights).astype(np.float64)
+        return self.held.counts
 
 
 @dataclass(frozen=True, eq=False)

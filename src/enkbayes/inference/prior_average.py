@@ -51,7 +51,7 @@ from enkbayes.core.moments import Diverged
 from enkbayes.core.numerics import in_range
 from enkbayes.core.posterior import Posterior
 from enkbayes.core.problem import Problem
-from enkbayes.engine.arrays import like, to_numpy
+from enkbayes.engine.arrays import like, square, to_numpy
 from enkbayes.engine.rows import ArrayRows, Chunk, Sums
 from enkbayes.inference.empirical_bayes import FIXED, with_variances
 from enkbayes.inference.evidence import elbo
@@ -247,7 +247,8 @@ def average_posterior(
     short: bool = False,
     grid: WidthGrid | None = None,
 ) -> tuple[MixturePosterior, PriorAverage]:
-    """Return the posterior of the default prior: what the estimators call, for problems of any size.
+    """Return the posterior under the default prior, and how its widths were weighed. Estimators call this for problems
+    of any size.
 
     A softmax that is too large for fits of all widths is averaged over point estimates and their spreads
     (`many_classes.py`). Rows that are not in memory, or are shared between processes, cannot be held out; then a single
@@ -406,7 +407,7 @@ def weigh_widths(problem: Problem, groups: Numbers, *, grid: WidthGrid | None = 
 
 
 def fixed_width(problem: Problem, groups: Numbers, why: str, *, grid: WidthGrid | None = None) -> PriorAverage:
-    """Return a single width, that of the grid's `fallback`, for rows of which none can be held out.
+    """Return the grid's `fallback` as the only width, for data of which no rows can be held out.
 
     >>> problem = Problem.create([[1.0, 1.0], [0.0, 2.0]], [1, 0])
     >>> fixed_width(problem, np.zeros(2, dtype=int), "rows are not in memory").variances
@@ -432,10 +433,10 @@ def logit_variance(problem: Problem, groups: Numbers) -> float:
     by_feature = variances.reshape(-1, outputs).mean(axis=1)[: linear.features]
 
     def contribution(chunk: Chunk) -> Sums:
-        x = chunk.features
-        squares = x.multiply(x) if scipy.sparse.issparse(x) else to_numpy(x) ** 2
-        weights = np.ones(chunk.size) if chunk.weights is None else to_numpy(chunk.weights).astype(np.float64)
-        return np.asarray(weights @ squares).reshape(-1) @ by_feature + np.zeros(1), np.asarray([weights.sum()])
+        squares = square(chunk.features)
+        squares = squares if scipy.sparse.issparse(squares) else to_numpy(squares)
+        weighted = np.asarray(chunk.counts @ squares).reshape(-1)
+        return weighted @ by_feature + np.zeros(1), np.asarray([chunk.counts.sum()])
 
     with np.errstate(over="ignore"):
         total, size = problem.rows.sum(contribution)

@@ -40,12 +40,11 @@ def distinct_rows(problem: Problem) -> Problem:
     >>> small.features.tolist(), small.targets.tolist(), small.weights.tolist()
     ([[2.0], [1.0]], [0.0, 1.0], [3.0, 1.0])
     """
-    features, targets, weights = problem.features, problem.targets, problem.weights
+    features, targets, counts = problem.features, problem.targets, problem.counts
     direction = np.random.default_rng(9).standard_normal(features.shape[1])
     scaled = features.multiply(direction) if scipy.sparse.issparse(features) else features * direction
     projection = np.asarray(scaled.sum(axis=1)).reshape(-1)
     pairs = np.stack([targets.astype(np.float64), projection], axis=1)
-    counts = np.ones(problem.size) if weights is None else weights
     some = np.flatnonzero(counts > 0)
     _, index, inverse = np.unique(pairs[some], axis=0, return_index=True, return_inverse=True)
     rows, joined = some[index], np.bincount(inverse.reshape(-1), counts[some])

@@ -24,7 +24,7 @@ from enkbayes.core.likelihoods import Bernoulli
 from enkbayes.core.moments import Diverged
 from enkbayes.core.problem import Problem
 from enkbayes.core.quadrature import averaged_logit
-from enkbayes.engine.arrays import dense_numpy, row_slices, to_numpy
+from enkbayes.engine.arrays import as_double, row_slices
 from enkbayes.engine.rows import ArrayRows
 from enkbayes.solvers.anderson import extrapolated
 
@@ -85,9 +85,7 @@ class LogisticRows:
     def of(cls, problem: Problem) -> LogisticRows:
         """Return the rows of a problem in double precision."""
         features = with_constant(problem, problem.features)
-        counts = np.ones(problem.size) if problem.weights is None else to_numpy(problem.weights).astype(np.float64)
-        mean = to_numpy(problem.prior.mean).astype(np.float64)
-        return cls(features, to_numpy(problem.targets).astype(np.float64), counts, mean)
+        return cls(features, as_double(problem.targets), problem.counts, as_double(problem.prior.mean))
 
     def subset(self, rows: Numbers) -> LogisticRows:
         """Return some of the rows."""
@@ -191,7 +189,7 @@ class LogisticRows:
 
 def with_constant(problem: Problem, features: Any) -> Numbers:
     """Return features (n, D) as an array, with the constant 1 (n, D + 1) if the problem has an intercept."""
-    found = dense_numpy(features).astype(np.float64)
+    found = as_double(features)
     constant = problem.linear_logits("logistic regression").intercept
     return np.column_stack([found, np.ones(len(found))]) if constant else found
 
