@@ -184,7 +184,9 @@ def noise_scores(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
     names = list(lines[0]["forms"]) if lines else []
     keys = list(lines[0]["forms"][names[0]]) if lines else []
     return [
-        {"form": name} | {key: float(np.nanmean([line["forms"][name][key] for line in lines])) for key in keys}
+        {"form": name}
+        | {key: float(np.nanmean([line["forms"][name][key] for line in lines])) for key in keys}
+        | {"largest": float(np.nanmax([line["forms"][name]["ratio"] for line in lines]))}
         for name in names
     ]
 

@@ -213,7 +213,7 @@ def main() -> None:
         seeds, heads = (list(map(int, text.split(","))) for text in (options.seeds, options.head_seeds))
         sides = (options.only,) if options.only else SIDES
         measure(sides, names, seeds, heads, options.peers)
-    result = {
+    found = {
         "environment": environment(),
         "development": groups(list(DEVELOPMENT)),
         "evaluation": groups(list(EVALUATION)),
@@ -221,6 +221,8 @@ def main() -> None:
         "forms": lines_of("ideas", list(DEVELOPMENT)),
         "far_field_scores": lines_of("far-field-scores", list(DEVELOPMENT)),
     }
+    before = json.loads(RESULT.read_text(encoding="utf-8")) if RESULT.exists() else {}
+    result = before | {part: lines for part, lines in found.items() if lines}  # the cache may have some parts alone
     RESULT.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     PAGE.write_text(page(result), encoding="utf-8")
     print(PAGE)

@@ -1,31 +1,36 @@
-"""Scores for far-field variance on the development tasks of detectors.py: what exp(score) does to the probabilities.
+"""Forms of far-field variance on the development tasks of detectors.py: what they do to the probabilities.
 
     python benchmarks/far_field_scores.py       # a table; stores every task in the cache, so it resumes
 
-Every score is computed from the outputs of the layers, standardised on held-out rows with the width of `Extent`, and
-gets the terms and the choice of `enkbayes.inference.far_field`, added to the temperature-scaled network.
+Every form has one or more scores, computed from the outputs of the layers and standardised on held-out rows, and gets
+the terms and the choice of `enkbayes.inference.far_field`. The noise is added to the temperature-scaled network; two
+logits count as their difference, as in heads. Synthetic rows are held-out rows with noise in their inputs, which keep
+their labels.
 """
 
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 from detector_tasks import DEVELOPMENT, parts, prepared, stored_forms, tensor_of
-from far_field import fitted_scale, likelihood_of
+from far_field import likelihood_of
+from useful_methods import best_scale
 
 from enkbayes.core.logit_noise import noisy_predictive
 from enkbayes.evaluation import metrics
-from enkbayes.inference.class_distance import ClassScore
-from enkbayes.inference.far_field import Extent, choose
-from enkbayes.nets.far_field import Moments, recorded_outputs, watched
+from enkbayes.inference.class_distance import ClassScore, direction
+from enkbayes.inference.far_field import STRENGTHS, Extent, choose
+from enkbayes.nets.far_field import REACH, SLOPE, Moments, recorded_outputs, watched
 
-VERSION = 3
+VERSION = 4
 MOST = 400  # rows of a kind
+SYNTHETIC = (0.25, 0.5, 1.0)  # standard deviations of the noise in held-out rows, relative to that of a column
 Vector = np.ndarray[Any, Any]
+Scores = dict[str, Vector]  # (n,) by part
 
 
 class Outputs:
@@ -33,79 +38,142 @@ class Outputs:
 
     def __init__(self, name: str, seed: int) -> None:
         rows, model = prepared(name, seed)
-        self.model, moments = model, Moments(model)
+        self.moments = Moments(model)
         x, self.y = rows.train
         with torch.no_grad():
-            watched(model, [((tensor_of(x),), {})], moments)
-        self.places = moments.places[:-1] or moments.places
-        self.extent = Extent.of_moments([moments.sums[place] / moments.count for place in self.places])
+            watched(model, [((tensor_of(x),), {})], self.moments)
+        self.places = self.moments.places[:-1] or self.moments.places
+        self.K = int(self.y.max()) + 1
         self.h, self.z, self.labels = {}, {}, {}
-        for part, x, y in parts(rows):
+        for part, x, y in [*parts(rows), *synthetic(*rows.held_out)]:
             kept = slice(None) if part in ("train", "held_out") else slice(None, None, -(-len(x) // MOST))
             with torch.no_grad(), recorded_outputs(model, self.places) as outputs:
-                self.z[part] = model(tensor_of(x[kept])).double().numpy()
+                z = model(tensor_of(x[kept])).double().numpy()
+            self.z[part] = z[:, 1] - z[:, 0] if self.K == 2 else z
             self.h[part] = [outputs[place].double().numpy() for place in self.places]
             self.labels[part] = None if y is None else y[kept]
 
-    def leverage(self) -> dict[str, Vector]:
-        return {p: np.asarray(self.extent.leverage([torch.as_tensor(h) for h in each])) for p, each in self.h.items()}
+    def leverage(self, *, turned: bool = False) -> Scores:
+        """Return the mean log leverage of the outputs, or of their directions."""
+        sums = self.moments.turned if turned else self.moments.sums
+        extent = Extent.of_moments([sums[place] / self.moments.count for place in self.places])
+        rows = {p: [torch.as_tensor(direction(h) if turned else h) for h in each] for p, each in self.h.items()}
+        return {p: extent.leverage(each).numpy() for p, each in rows.items()}
 
-    def classes(self, *, one: bool = False) -> dict[str, Vector]:
-        """Return the log distance to the nearest class, or with `one` to all rows, averaged over layers."""
-        score = ClassScore.fit(self.h["train"], np.zeros(len(self.y)) if one else self.y)
-        return {p: score.distances(each)[0].mean(axis=1) for p, each in self.h.items()}
-
-    def turned(self) -> dict[str, Vector]:
+    def classes(self) -> tuple[Scores, Scores]:
+        """Return the log distance to the nearest class, averaged over layers: of outputs, and of their directions."""
         score = ClassScore.fit(self.h["train"], self.y)
-        return {p: score.distances(each)[1].mean(axis=1) for p, each in self.h.items()}
+        found = {p: score.distances(each).mean(axis=2) for p, each in self.h.items()}
+        return {p: v[0] for p, v in found.items()}, {p: v[1] for p, v in found.items()}
 
 
-def scores(task: Outputs) -> dict[str, dict[str, Vector]]:
-    """Return scores (n,) by form and part; all are unbounded along rays, because leverage or distance is."""
-    leverage, near, whole, turned = task.leverage(), task.classes(), task.classes(one=True), task.turned()
+def synthetic(x: Vector, y: Vector) -> list[tuple[str, Vector, Vector]]:
+    """Return held-out rows with noise in their inputs."""
+    rng, width = np.random.default_rng(9), x.astype(float).std(axis=0)
+    noisy = [(s, x + s * width * rng.standard_normal(x.shape)) for s in SYNTHETIC]
+    if x.dtype == np.uint8:
+        noisy = [(s, np.clip(rows, 0, 255)) for s, rows in noisy]
+    return [(f"synthetic:{s}", rows.astype(x.dtype), y) for s, rows in noisy]
 
-    def unit(found: dict[str, Vector]) -> dict[str, Vector]:
+
+@dataclass(frozen=True)
+class Form:
+    """Scores whose noises add up, their standard deviation, B as a share of the mean square of the logits, and whether
+    a cost of at most .005 nats suffices, or synthetic rows choose a smaller B.
+    """
+
+    scores: tuple[Scores, ...]
+    slope: float = 1.0
+    reach: float = 1.0
+    no_error: bool = False
+    synthetic: bool = False
+
+
+def forms(task: Outputs) -> dict[str, Form]:
+    """Return the forms that are compared; all are unbounded along rays, because leverage or distance is."""
+    leverage, turned, (near, near_turned) = task.leverage(), task.leverage(turned=True), task.classes()
+
+    def unit(found: Scores) -> Scores:
         centre, width = found["held_out"].mean(), max(float(found["held_out"].std()), 1e-2)
         return {p: (v - centre) / width for p, v in found.items()}
 
     width = float(leverage["held_out"].std())
-    relative = unit({p: near[p] - whole[p] for p in near})
-    larger = {p: np.maximum(unit(near)[p], unit(turned)[p]) for p in near}
+    summed = {p: leverage[p] + width * (unit(near)[p] + unit(near_turned)[p]) for p in near}
+    both = leverage, turned
     return {
-        "leverage of outputs (the default)": leverage,
-        "distance to the nearest class": near,
-        "leverage and distance to the nearest class": {p: leverage[p] + width * unit(near)[p] for p in near},
-        "leverage and relative distance": {p: leverage[p] + width * relative[p] for p in near},
-        **{f"{k} x leverage": {p: k * leverage[p] for p in near} for k in (1.5, 2, 3, 4)},
-        "leverage, distance and directions": {p: leverage[p] + width * (unit(near)[p] + unit(turned)[p]) for p in near},
-        "the larger of leverage and distance": {p: width * np.maximum(unit(leverage)[p], unit(near)[p]) for p in near},
-        "the larger of both distances": {p: width * larger[p] for p in near},
+        "leverage of outputs (before)": Form((leverage,)),
+        "slope 2": Form((leverage,), 2.0),
+        "slope 3": Form((leverage,), 3.0),
+        "B / 32": Form((leverage,), 1.0, 1 / 32),
+        "at most .005 nats, no standard error": Form((leverage,), no_error=True),
+        "distance to the nearest class": Form((near,)),
+        "one score: leverage + distance + distance of directions": Form((summed,)),
+        "leverage, and distance of directions": Form((leverage, near_turned)),
+        "leverage, and distances of both kinds": Form((leverage, near, near_turned)),
+        "leverage of outputs and of directions": Form(both),
+        "the same, slope 2": Form(both, 2.0),
+        "the same, slope 2, B / 32 (the default)": Form(both, SLOPE, REACH),
+        "the same, slope 2, B / 256": Form(both, SLOPE, 1 / 256),
+        "the same, slope 3, B / 32": Form(both, 3.0, REACH),
+        "the same, slope 2, synthetic rows choose B": Form(both, SLOPE, synthetic=True),
+        "the default, no standard error": Form(both, SLOPE, REACH, no_error=True),
+        "the default, and distance of directions": Form((*both, near_turned), SLOPE, REACH),
     }
+
+
+def predictions(task: Outputs, form: Form | None) -> dict[str, Vector]:
+    """Return the probabilities (n, K) of all parts but the training rows."""
+    z, y = task.z["held_out"], task.labels["held_out"]
+    likelihood = likelihood_of(z)
+    scale = best_scale(np.stack([0 * z, z], axis=1) if z.ndim == 1 else z, y)
+    wanted = [p for p in task.z if p != "train"]
+    if form is None:
+        return {p: likelihood.mean(scale * task.z[p]) for p in wanted}
+    extents, scores = [], []
+    for raw in form.scores:
+        known = torch.as_tensor(raw["held_out"])
+        empty = Extent((torch.zeros(1, 1),), torch.zeros(4))
+        extent = empty.calibrated((), leverage=known, classes=task.K, slope=form.slope)
+        extents.append(replace(extent, scale=extent.scale.double().numpy()))
+        scores.append({p: extents[-1].standardised(raw[p]) for p in wanted})
+    inside = np.stack([score["held_out"] for score in scores], axis=1)
+
+    def noisy(part: str, strength: float, reach: float, factor: float) -> Vector:
+        noise = sum(e.variance(s[part], strength, reach) for e, s in zip(extents, scores, strict=True))
+        logits = factor * task.z[part]
+        return noisy_predictive(likelihood, logits, np.zeros((*logits.shape, 1)), noise)
+
+    choice = choose(likelihood, scale * z, np.zeros((*z.shape, 1)), y, inside, reach=form.reach)
+    strength, reach, factor = choice.strength, choice.reach, scale * choice.scale
+    if form.no_error:
+        lowest = metrics.nll(noisy("held_out", 0.0, 0.0, factor), y)
+        passed = [s for s in STRENGTHS if metrics.nll(noisy("held_out", s, 0.0, factor), y) <= lowest + 0.005]
+        strength = max([strength, *passed])
+    if form.synthetic:
+        shifted = [p for p in wanted if p.startswith("synthetic:")]
+
+        def cost(part: str, share: float) -> float:
+            pair = noisy(part, strength, share * reach, factor), likelihood.mean(scale * task.z[part])
+            with_noise, without = (metrics.nll(proba, task.labels[part]) for proba in pair)
+            return with_noise - without
+
+        shares = 10.0 ** -np.arange(0, 3.1, 0.5)
+        reach *= next((share for share in shares if sum(cost(p, share) for p in shifted) <= 0), shares[-1])
+    return {p: noisy(p, strength, reach, factor) for p in wanted}
 
 
 def measured(name: str, seed: int) -> dict[str, dict[str, float]]:
     """Return figures by form: the NLL of test rows minus that without noise, AUROC and mean of confidence, NLL."""
     task = Outputs(name, seed)
-    z, y = task.z["held_out"], task.labels["held_out"]
-    scale, likelihood = fitted_scale(z, y), likelihood_of(z)
-    found = {}
-    for form, raw in {"none": None, **scores(task)}.items():
-        proba = {}
-        if raw is None:
-            proba = {p: likelihood.mean(scale * v) for p, v in task.z.items() if p not in ("train", "held_out")}
-        else:
-            extent = task.extent.calibrated((), leverage=torch.as_tensor(raw["held_out"]), classes=z.shape[1])
-            extent = replace(extent, scale=np.asarray(extent.scale))
-            centre, width = extent.scale[:2]
-            choice = choose(likelihood, scale * z, np.zeros((*z.shape, 1)), y, (raw["held_out"] - centre) / width)
-            for p, v in task.z.items():
-                if p not in ("train", "held_out"):
-                    noise = extent.variance((raw[p] - centre) / width, choice.strength, choice.reach)
-                    factor = scale * (choice.scale if choice.strength else 1.0)
-                    proba[p] = noisy_predictive(likelihood, factor * v, np.zeros((*v.shape, 1)), noise)
-        found[form] = figures(proba, task.labels)
-    plain = found["none"]["nll"]
-    return {form: row | {"nll": row["nll"] - plain} for form, row in found.items()}
+    plain = figures(predictions(task, None), task.labels)
+    found = {"none": plain} | {
+        label: figures(predictions(task, form), task.labels) for label, form in forms(task).items()
+    }
+    return {label: relative(row, plain) for label, row in found.items()}
+
+
+def relative(row: dict[str, float], plain: dict[str, float]) -> dict[str, float]:
+    return row | {"nll": row["nll"] - plain["nll"], "ratio": row["shifted"] / plain["shifted"]}
 
 
 def figures(proba: dict[str, Vector], labels: dict[str, Vector]) -> dict[str, float]:

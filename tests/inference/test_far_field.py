@@ -79,6 +79,27 @@ def test_few_rows_leave_few_new_ones_beyond_their_range(rows):
     assert 0.001 < np.mean(shares) * np.log(2) <= 0.0075  # the range is not wider than it needs to be
 
 
+def test_noises_of_several_scores_add_up():
+    z, labels, score = held_out(600, 0.5)
+    root, unmoved = np.zeros((600, 1)), np.full(600, -9.0)  # no noise
+    one = choose(eb.Bernoulli(), z, root, labels, score)
+    same = choose(eb.Bernoulli(), z, root, labels, np.stack([score, unmoved], axis=1), reach=0.25)
+    twice = choose(eb.Bernoulli(), z, root, labels, np.stack([score, score], axis=1), strengths=(one.strength / 2,))
+    assert [same.strength, same.cost, same.scale] == [one.strength, one.cost, one.scale]
+    assert same.reach == pytest.approx(one.reach / 4)
+    assert twice.scale == one.scale
+    assert choose(eb.Bernoulli(), z, root, labels, np.stack([score, score], axis=1)).strength < one.strength
+
+
+def test_a_steeper_score_has_a_range_as_much_wider():
+    rows = np.random.default_rng(0).standard_normal((60, 3))
+    plain = Extent.of_moments([second_moment(rows)]).calibrated([rows])
+    steep = Extent.of_moments([second_moment(rows)]).calibrated([rows], slope=2.0)
+    np.testing.assert_allclose(steep.score([2 * rows]), 2 * plain.score([2 * rows]))
+    np.testing.assert_allclose(steep.scale[2:], 2 * plain.scale[2:])
+    assert steep.scale[1] <= 1 / 3
+
+
 def test_leverage_is_invariant_under_a_map_that_the_ridge_does_not_see():
     rng = np.random.default_rng(0)
     rows, turn = rng.standard_normal((400, 3)), np.linalg.qr(rng.standard_normal((3, 3)))[0]

@@ -101,6 +101,28 @@ def test_an_affine_map_of_a_layers_inputs_that_the_next_layer_undoes_changes_not
     assert first.noise(x.double()).max() > 10 * first.noise(x.double()).median()
 
 
+def test_small_outputs_of_an_unusual_composition_are_noticed():
+    """The leverage of the outputs is that of typical rows, and the direction occurs in none of them."""
+    rng = np.random.default_rng(0)
+    y = np.arange(400) % 2
+    length, angle = rng.uniform(0.2, 3, 400), 0.3 * (2 * y - 1) + 0.1 * rng.standard_normal(400)
+    rows = length[:, None] * np.stack([np.cos(angle), np.sin(angle), 0.1 * rng.standard_normal(400)], axis=1)
+    x, y = torch.as_tensor(rows, dtype=torch.float32), torch.as_tensor(y)
+    model = nn.Linear(3, 2)
+    with torch.no_grad():
+        model.weight.copy_(torch.tensor([[0.0, -2.0, 0.0], [0.0, 2.0, 0.0]]))
+        model.bias.zero_()
+    head = BayesianHead.fit(model, [(x[:200], y[:200])], calibration=[(x[200:], y[200:])], progress=False)
+    turned = torch.tensor([[0.0, 0.3, 0.0]])
+    with torch.no_grad(), head.far_field.recording(head.body) as outputs:
+        head.body(turned)
+    extents, leverages = head.far_field.extents, head.far_field.leverages(outputs)
+    scores = [float(extent.standardised(leverage)) for extent, leverage in zip(extents, leverages, strict=True)]
+    inside = [float(e.scale[2]) < score < float(e.scale[3]) for e, score in zip(extents, scores, strict=True)]
+    assert inside == [True, False]
+    assert head.noise(turned) > 10 * head.noise(x).quantile(0.9)
+
+
 @pytest.mark.parametrize("outputs", [1, 5])
 def test_it_is_in_the_state_dict_and_in_exported_programs(outputs):
     model, head = trained(outputs)[0], fit(BayesianHead, outputs)

@@ -11,10 +11,13 @@ rows, with the leverage of layer l
     leverage_l(x) = h' (H + ridge I)^{-1} h / dim h,    H = mean of h h' over the training rows,
 
 for its outputs h with a constant at their end. So the first term hardly changes typical rows and grows like a power of
-the leverage. The excess is the distance of the score to the range of the held-out rows, in both directions; B is the
-mean square of their logits, and u >= 1 the leverage relative to theirs, by which the square of the logits may have
-grown. So the second term costs nothing on held-out rows, and rises steeply beyond the most unusual of them. The form
-was chosen on development tasks (`benchmarks/far_field.py`).
+the leverage. The excess is the distance of the score to the range of the held-out rows, in both directions; B is a
+share of the mean square of their logits, and u >= 1 the leverage relative to theirs, by which the square of the logits
+may have grown. So the second term costs nothing on held-out rows, and rises steeply beyond the most unusual of them.
+
+Networks have a second score, the leverage of the directions h / |h|, whose v(x) is added: outputs of an unusual
+composition may be small. Their scores have the standard deviation 2, and B is a 32nd of the mean square. These were
+chosen on development tasks (`benchmarks/far_field_scores.py`).
 
 Along a ray x = t d, leverages are quadratic in t, and the standard deviation enters as at most 2/3. So v(x) grows like
 t^3 at least and the standard deviation of r like t^(3/2), while the logits of a ReLU network grow like t. Their
@@ -43,7 +46,7 @@ from enkbayes.engine.arrays import Array, identity, like, namespace, row_slices,
 from enkbayes.inference.folds import log_losses, mean_and_error
 
 Vector = np.ndarray[Any, Any]
-STRENGTHS = tuple(float(s) for s in 10.0 ** np.arange(-3, 3.01, 0.25))
+STRENGTHS = tuple(float(s) for s in 10.0 ** np.arange(-6, 3.01, 0.25))
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,11 +87,13 @@ class Extent:
         widest: float = 2 / 3,
         least: float = 3.0,
         most: float = 0.005,
+        slope: float = 1.0,
     ) -> Extent:
         """Return the extent with the scale of held-out rows, from their outputs or their mean log leverage (n,).
 
-        The width is at most `widest`, so that exp(score) grows fast enough along rays. The range of the scores is at
-        least -least ... least, because the extremes of a few held-out rows are not those of all others.
+        Their scores have the standard deviation `slope`, or a larger one: the width that stands for one of these is at
+        most `widest`, so that exp(score) grows fast enough along rays. The range of the scores is at least -least ...
+        least times the slope, because the extremes of a few held-out rows are not those of all others.
 
         Of new rows, a share of about 1 / (n + 1) lies beyond the most unusual of n held-out rows, and the noise there
         costs up to log K nats each. Where that is more than `most` nats, the range is wider: by as much as leaves so
@@ -96,9 +101,10 @@ class Extent:
         """
         found = self.leverage(outputs) if leverage is None else leverage
         values = to_numpy(found)
-        centre, width = float(values.mean()), min(max(float(values.std()), 1e-2), widest)
+        centre, width = float(values.mean()), min(max(float(values.std()), 1e-2), widest) / slope
         scores = (values - centre) / width
         margin = float(scores.std()) * max(0.0, float(np.log(np.log(classes) / (most * (len(values) + 1)))))
+        least *= slope
         limits = (min(float(scores.min()), -least) - margin, max(float(scores.max()), least) + margin)
         return replace(self, scale=like(np.asarray([centre, width, *limits]), self.factors[0]))
 
@@ -121,7 +127,11 @@ class Extent:
 
     def score(self, outputs: Sequence[Array]) -> Array:
         """Return the scores (n,)."""
-        return (self.leverage(outputs) - self.scale[0]) / self.scale[1]
+        return self.standardised(self.leverage(outputs))
+
+    def standardised(self, leverage: Array) -> Array:
+        """Return the scores (n,) of mean log leverages (n,)."""
+        return (leverage - self.scale[0]) / self.scale[1]
 
     def variance(self, score: Array, strength: Array | float, reach: Array | float) -> Array:
         """Return v (n,) of scores (n,), with s^2 = strength and B = reach."""
@@ -198,6 +208,7 @@ def choose(
     sharpening: float = 0.2,
     most: float = 0.005,
     fewest: int = 20,
+    reach: float = 1.0,
 ) -> FarFieldChoice:
     """Return the largest strength that costs little on held-out rows.
 
@@ -209,8 +220,8 @@ def choose(
         Mean and root of the covariance of the logits of held-out rows, predicted without them.
     labels : array (n,)
         Class numbers, or real targets.
-    score : array (n,)
-        The scores of these rows.
+    score : array (n,) or (n, k)
+        The scores of these rows; k scores have a noise each, and these add up.
     weights : array (n,), optional
         How often each row counts.
     strengths : sequence of float
@@ -227,6 +238,8 @@ def choose(
         less they can accept.
     fewest : int
         With fewer rows nothing is chosen, and the strength is 0.
+    reach : float
+        B as a share of the mean square of the logits.
 
     Examples
     --------
@@ -243,16 +256,17 @@ def choose(
         message = f"{size} held-out rows are too few to choose far-field variance; expected at least {fewest}"
         return FarFieldChoice(0.0, 0.0, 1.0, 0.0, 0.0, size, message)
     share = np.full(size, 1 / size) if weights is None else np.asarray(weights) / np.sum(weights)
+    noise = np.sum(rise(score.reshape(size, -1)), axis=1)
     losses: Callable[[float, float], Vector]
     if isinstance(likelihood, Normal):  # in units of the noise; a temperature means nothing
         losses, strengths, scales = (
-            _density_losses(likelihood.variance, mean, root, labels, rise(score)),
+            _density_losses(likelihood.variance, mean, root, labels, noise),
             [likelihood.variance * s for s in strengths],
             (1.0,),
         )
         centred = mean - share @ mean
     else:
-        losses = _Losses(likelihood, mean, root, labels.astype(int), rise(score))
+        losses = _Losses(likelihood, mean, root, labels.astype(int), noise)
         centred = mean if mean.ndim == 1 else mean - mean.mean(axis=1, keepdims=True)
     tried = [(0.0, 1.0, losses(0.0, 1.0))]
 
@@ -279,8 +293,8 @@ def choose(
         if strength
         else f"far-field variance beyond the range of {size} held-out rows, which accept none within it"
     )
-    reach = scale**2 * float(np.mean(centred**2))
-    return FarFieldChoice(strength, reach, scale, cost, error, size, message)
+    beyond = reach * scale**2 * float(np.mean(centred**2))
+    return FarFieldChoice(strength, beyond, scale, cost, error, size, message)
 
 
 def informative_rows(size: int, outputs: int | None, *, most: int = 2000, numbers: int = 2**24) -> Vector:

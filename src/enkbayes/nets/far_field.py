@@ -16,6 +16,7 @@ from torch import nn
 from enkbayes.core.likelihoods import Likelihood
 from enkbayes.core.posterior import Posterior
 from enkbayes.engine.arrays import to_numpy
+from enkbayes.inference.class_distance import direction
 from enkbayes.inference.far_field import Extent, FarFieldChoice, choose, with_constant
 from enkbayes.nets.devices import in_double
 from enkbayes.nets.layers import Tap
@@ -23,27 +24,31 @@ from enkbayes.nets.loaders import Arguments
 from enkbayes.nets.positions import Padding
 
 LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
+SLOPE, REACH = 2.0, 1 / 32  # of the scores, and of the noise beyond their range (`benchmarks/far_field_scores.py`)
+KINDS = (("factor", "scale"), ("direction_factor", "direction_scale"))  # keys of state dicts; old ones have the first
 WIDEST = 512  # numbers of a layer that are used at most, evenly spaced: factors take the square of it in memory
 
 
 class FarField(nn.Module):  # type: ignore[misc]
     """The variance (n,) of noise in the logits of a network, from the outputs of the layers of its body.
 
-    Create one with `fit`. Without layers there is no noise.
+    Create one with `of`. Without layers there is no noise. There is an extent of the outputs and one of their
+    directions; states of earlier versions have the first alone.
     """
 
     layers: torch.Tensor
-    scale: torch.Tensor
     strength: torch.Tensor
     reach: torch.Tensor
 
     def __init__(self, reference: torch.Tensor) -> None:
         super().__init__()
         self.register_buffer("layers", torch.zeros(0, dtype=torch.int64, device=reference.device))
-        self.register_buffer("scale", reference.new_zeros(4))
+        for _, scale in KINDS:
+            self.register_buffer(scale, reference.new_zeros(4))
         for name in ("strength", "reach"):
             self.register_buffer(name, reference.new_zeros(()))
         self.places: tuple[int, ...] = ()  # plain numbers, for `torch.export`
+        self.kinds = 0
 
     @property
     def active(self) -> bool:
@@ -56,23 +61,29 @@ class FarField(nn.Module):  # type: ignore[misc]
         return cls(reference.new_zeros(0, dtype=torch.promote_types(reference.dtype, torch.float32)))
 
     @classmethod
-    def of(cls, extent: Extent, places: tuple[int, ...], choice: FarFieldChoice, reference: torch.Tensor) -> Self:
+    def of(
+        cls, extents: tuple[Extent, ...], places: tuple[int, ...], choice: FarFieldChoice, reference: torch.Tensor
+    ) -> Self:
         """Return the chosen far-field variance, by the layers at some places of the body."""
         found = cls.none(reference)
         if choice.reach == 0:
             return found
         found.layers, found.places = torch.as_tensor(places).to(reference.device), places
-        found.scale = extent.scale.to(found.strength)
+        found.kinds = len(extents)
         found.strength, found.reach = (torch.as_tensor(x).to(found.reach) for x in (choice.strength, choice.reach))
-        for i, factor in enumerate(extent.factors):
-            found.register_buffer(f"factor_{i}", factor.to(found.strength))
+        for (name, scale), extent in zip(KINDS, extents, strict=False):
+            setattr(found, scale, extent.scale.to(found.strength))
+            for i, factor in enumerate(extent.factors):
+                found.register_buffer(f"{name}_{i}", factor.to(found.strength))
         return found
 
     @property
-    def extent(self) -> Extent:
-        """How far inputs lie outside the training data."""
-        factors = tuple(getattr(self, f"factor_{i}") for i in range(len(self.places)))
-        return Extent(factors, self.scale)
+    def extents(self) -> tuple[Extent, ...]:
+        """How far inputs lie outside the training data: their outputs at the layers, and the directions of these."""
+        return tuple(
+            Extent(tuple(getattr(self, f"{name}_{i}") for i in range(len(self.places))), getattr(self, scale))
+            for name, scale in KINDS[: self.kinds]
+        )
 
     @contextmanager
     def recording(self, body: nn.Module) -> Iterator[dict[int, torch.Tensor]]:
@@ -87,43 +98,50 @@ class FarField(nn.Module):  # type: ignore[misc]
         known = len(layers_of(body))
         if not all(0 <= place < known for place in self.places):
             raise ValueError(f"the far-field variance belongs to layers {self.places}; the body has {known}")
-        self.extent.check()
+        for extent in self.extents:
+            extent.check()
 
     def noise(self, outputs: dict[int, torch.Tensor]) -> torch.Tensor:
         """Return the variance (n,) for recorded outputs."""
-        return self.variance(self.leverage(outputs))
+        return self.variance(self.leverages(outputs))
 
-    def leverage(self, outputs: dict[int, torch.Tensor]) -> torch.Tensor:
-        """Return the mean log leverage (n,) for recorded outputs."""
-        extent = self.extent
-        return extent.leverage(fitting(outputs, self.places, extent))
+    def leverages(self, outputs: dict[int, torch.Tensor]) -> list[torch.Tensor]:
+        """Return the mean log leverages (n,) of recorded outputs, and of their directions."""
+        return mean_leverages(self.extents, outputs, self.places)
 
-    def variance(self, leverage: torch.Tensor) -> torch.Tensor:
+    def variance(self, leverages: list[torch.Tensor]) -> torch.Tensor:
         """Return the variance (n,) for mean log leverages (n,)."""
-        score = (leverage - self.scale[0]) / self.scale[1]
-        return self.extent.variance(score, self.strength, self.reach)
+        noises = [
+            extent.variance(extent.standardised(leverage), self.strength, self.reach)
+            for extent, leverage in zip(self.extents, leverages, strict=True)
+        ]
+        return torch.stack(noises).sum(dim=0)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        """Take the layers from the state; older states have none."""
+        """Take the layers from the state; older states have none, or no directions."""
         layers = state_dict.setdefault(prefix + "layers", self.layers.new_zeros(0))
-        for i in range(len(self.places)):
-            delattr(self, f"factor_{i}")
+        for name, _ in KINDS[: self.kinds]:
+            for i in range(len(self.places)):
+                delattr(self, f"{name}_{i}")
         self.layers, self.places = self.layers.new_empty(layers.shape), tuple(layers.tolist())
-        for name in ("scale", "strength", "reach"):
+        self.kinds = 2 if f"{prefix}{KINDS[1][0]}_0" in state_dict else 1
+        for name in (*(scale for _, scale in KINDS), "strength", "reach"):
             state_dict.setdefault(prefix + name, getattr(self, name).new_zeros(getattr(self, name).shape))
-        for i in range(len(self.places)):
-            stored = state_dict.get(f"{prefix}factor_{i}")
-            shape = (0, 0) if stored is None else stored.shape
-            self.register_buffer(f"factor_{i}", self.strength.new_empty(shape))
+        for name, _ in KINDS[: self.kinds]:
+            for i in range(len(self.places)):
+                stored = state_dict.get(f"{prefix}{name}_{i}")
+                shape = (0, 0) if stored is None else stored.shape
+                self.register_buffer(f"{name}_{i}", self.strength.new_empty(shape))
         super()._load_from_state_dict(state_dict, prefix, *args)
 
 
 class Moments:
-    """Second moments of the outputs of a body's layers, added up batch by batch."""
+    """Second moments of the outputs of a body's layers, and of their directions, added up batch by batch."""
 
     def __init__(self, body: nn.Module) -> None:
         self.body, self.count = body, 0
         self.sums: dict[int, torch.Tensor] = {}
+        self.turned: dict[int, torch.Tensor] = {}
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -131,11 +149,12 @@ class Moments:
         with recorded_outputs(self.body, range(len(layers_of(self.body)))) as outputs:
             yield
         for place, h in outputs.items():
-            whole = with_constant(in_double(h))
-            before = self.sums.get(place)
-            if before is not None:
-                check_width(h, before)
-            self.sums[place] = whole.T @ whole + (0.0 if before is None else before)
+            if place in self.sums:
+                check_width(h, self.sums[place])
+            double = in_double(h)
+            for sums, rows in ((self.sums, double), (self.turned, direction(double))):
+                whole = with_constant(rows)
+                sums[place] = whole.T @ whole + sums.get(place, 0.0)
             self.count += len(h) if place == next(iter(outputs)) else 0
 
     @property
@@ -143,24 +162,27 @@ class Moments:
         """The layers that the body calls."""
         return tuple(sorted(self.sums))
 
-    def extent(self) -> Extent:
-        """Return the extent, not calibrated yet."""
-        return Extent.of_moments([self.sums[place] / self.count for place in self.places])
+    def extents(self) -> tuple[Extent, Extent]:
+        """Return the extents of the outputs and of their directions, not calibrated yet."""
+        plain, turned = (
+            Extent.of_moments([sums[place] / self.count for place in self.places]) for sums in (self.sums, self.turned)
+        )
+        return plain, turned
 
 
 class Leverages:
     """Mean log leverages of held-out rows, collected batch by batch."""
 
     def __init__(self, moments: Moments) -> None:
-        self.body, self.places, self.extent = moments.body, moments.places, moments.extent()
-        self.found: list[torch.Tensor] = []
+        self.body, self.places, self.extents = moments.body, moments.places, moments.extents()
+        self.found: list[list[torch.Tensor]] = []
 
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Collect the rows on which the body runs."""
         with recorded_outputs(self.body, self.places) as outputs:
             yield
-        self.found.append(self.extent.leverage([in_double(h) for h in fitting(outputs, self.places, self.extent)]))
+        self.found.append(mean_leverages(self.extents, {i: in_double(h) for i, h in outputs.items()}, self.places))
 
     def choose(
         self, likelihood: Likelihood, logits: tuple[Any, Any], labels: Any, rows: Any, reference: torch.Tensor
@@ -168,12 +190,16 @@ class Leverages:
         """Return the far-field variance that some of these rows choose, from their logits (mean and root), predicted
         without them, and the labels of all rows, and how it was chosen.
         """
-        leverage = torch.cat(self.found)
-        extent = self.extent.calibrated((), leverage=leverage, classes=likelihood.n_classes or 2)
-        score = to_numpy((leverage - extent.scale[0]) / extent.scale[1])[rows]
-        mean, root = logits
-        choice = choose(likelihood, to_numpy(mean), to_numpy(root), to_numpy(labels)[rows], score)
-        return FarField.of(extent, self.places, choice, reference), choice
+        leverages = [torch.cat(each) for each in zip(*self.found, strict=True)]
+        classes = likelihood.n_classes or 2
+        extents = tuple(
+            extent.calibrated((), leverage=leverage, classes=classes, slope=SLOPE)
+            for extent, leverage in zip(self.extents, leverages, strict=True)
+        )
+        scores = [to_numpy(e.standardised(leverage))[rows] for e, leverage in zip(extents, leverages, strict=True)]
+        mean, root = map(to_numpy, logits)
+        choice = choose(likelihood, mean, root, to_numpy(labels)[rows], np.stack(scores, axis=1), reach=REACH)
+        return FarField.of(extents, self.places, choice, reference), choice
 
 
 def add_far_field(
@@ -217,6 +243,17 @@ def layers_of(body: nn.Module) -> list[nn.Module]:
     whose outputs are the features, if it has none.
     """
     return [module for module in body.modules() if isinstance(module, LAYERS)] or [body]
+
+
+def mean_leverages(
+    extents: Iterable[Extent], outputs: dict[int, torch.Tensor], places: Iterable[int]
+) -> list[torch.Tensor]:
+    """Return the mean log leverages (n,) of the outputs of some layers, and of the directions of these."""
+    found = []
+    for turned, extent in enumerate(extents):
+        rows = fitting(outputs, places, extent)
+        found.append(extent.leverage([direction(h) for h in rows] if turned else rows))
+    return found
 
 
 def fitting(outputs: dict[int, torch.Tensor], places: Iterable[int], extent: Extent) -> list[torch.Tensor]:

@@ -160,9 +160,9 @@ class MultiLabel(nn.Module):  # type: ignore[misc]
         with_noise = next((member.far_field for member in self.members if member.far_field.active), first.far_field)
         with with_noise.recording(first.body) as outputs:
             features = first.features(*args, **kwargs)
-        leverage = with_noise.leverage(outputs) if with_noise.active else None
+        leverages = with_noise.leverages(outputs) if with_noise.active else []
         for member in self.members:
-            noise = member.far_field.variance(leverage) if member.far_field.active else None
+            noise = member.far_field.variance(leverages) if member.far_field.active else None
             yield member, (features, noise)
 
 
