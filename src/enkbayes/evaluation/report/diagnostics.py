@@ -100,6 +100,13 @@ def _repairs(trust: Trust, predictions: PredictionVerdict | None) -> list[Step]:
                 ("--sampler mean-field",),
             )
         ]
+    if trust.held_out:
+        return [
+            Step(
+                "Use the probabilities. For a posterior with credible intervals, fix the prior:",
+                ("--prior-precision 1",),
+            )
+        ]
     if trust.spanned < trust.parameters:
         more = f"--particles {2 * trust.parameters}"
         return [
@@ -158,7 +165,10 @@ def _percent(share: float) -> str:
 
 
 def _size(trust: Trust) -> Row:
+    size = f"{trust.particles:,} particles, {trust.parameters:,} parameters"
+    if trust.held_out:
+        return Row("Size", size, "", "held-out rows chose the spread of the particles")
     tone = "good" if trust.spanned == trust.parameters else TONES[trust.verdict]
     rank = "" if trust.data_rank is None else f"the features span {min(trust.data_rank, trust.parameters)} directions; "
     meaning = f"{rank}the data determine about {trust.informed:.0f} directions; the Gaussian spans {trust.spanned}"
-    return Row("Size", f"{trust.particles:,} particles, {trust.parameters:,} parameters", tone, meaning)
+    return Row("Size", size, tone, meaning)
