@@ -1,7 +1,10 @@
-"""Write docs/results/defaults.md and its chart from results/defaults.json: tables, and targets with their outcome."""
+"""Write docs/results/defaults.md and its chart from results/defaults.json and defaults_fresh.json: tables, and targets with
+their outcome.
+"""
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,11 +12,12 @@ from typing import Any
 import jinja2
 import numpy as np
 from default_methods import LARGEST_WORK, METHODS, NUTS_NAME, OURS, REFERENCE, SCALED
-from default_sets import DEVELOPMENT, EVALUATION, LARGEST, RAREST, TEST_ROWS
+from default_sets import DEVELOPMENT, EVALUATION, FRESH, LARGEST, RAREST, TEST_ROWS
 
 HERE = Path(__file__).parent
 PAGE = HERE.parent / "docs" / "results" / "defaults.md"
 RESULT = HERE / "results" / "defaults.json"
+FRESH_RESULT = HERE / "results" / "defaults_fresh.json"
 CHART = HERE / "results" / "defaults.png"
 SMALL = (50, 200)  # training rows of the target for small data
 
@@ -129,10 +133,10 @@ def targets(pairs: Pairs) -> list[Target]:
     ]
 
 
-def page(result: dict[str, Any]) -> str:
-    """Return the page of the documentation."""
+def page(result: dict[str, Any], later: dict[str, Any]) -> str:
+    """Return the page of the documentation, from the figures of the evaluation sets and of the fresh ones."""
     template = jinja2.Template((HERE / "defaults.md.jinja").read_text(encoding="utf-8"), keep_trailing_newline=True)
-    pairs = pairs_of(result)
+    pairs, fresh = pairs_of(result), pairs_of(later)
     found = targets(pairs)
     methods = [method for method in METHODS if method != REFERENCE]
     return template.render(
@@ -148,6 +152,12 @@ def page(result: dict[str, Any]) -> str:
         rows=[_line(key, size) for key, size in pairs.items()],
         failures=_failures(pairs),
         absent=sorted(set(EVALUATION) - {name for name, _ in pairs}),
+        fresh=fresh,
+        fresh_targets=[t for t in targets(fresh) if t.measured is not None],
+        fresh_rows=[_line(key, size) for key, size in fresh.items()],
+        fresh_row=_row(fresh, OURS),
+        fresh_sizes=[(label, compared(some, OURS, REFERENCE)) for label, some in _by_size(fresh).items()],
+        fresh_names=FRESH,
         development=DEVELOPMENT,
         evaluation=EVALUATION,
         largest=LARGEST,
@@ -256,7 +266,8 @@ def chart(result: dict[str, Any], path: Path) -> None:
     plt.close(figure)
 
 
-def write_page(result: dict[str, Any]) -> None:
+def write_page() -> None:
     """Write chart and page."""
+    result, later = (json.loads(path.read_text(encoding="utf-8")) for path in (RESULT, FRESH_RESULT))
     chart(result, CHART)
-    PAGE.write_text(page(result), encoding="utf-8")
+    PAGE.write_text(page(result, later), encoding="utf-8")

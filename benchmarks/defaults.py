@@ -1,8 +1,9 @@
-"""How good is the first fit? `EnsembleClassifier()` against the usual choices on 36 data sets (default_sets.py).
+"""How good is the first fit? `EnsembleClassifier()` against the usual choices on many data sets (default_sets.py).
 
     python benchmarks/defaults.py --sets development   # the half for choices: figures only, no page
     python benchmarks/defaults.py --sets evaluation    # the other half: results/defaults.json, chart, page
-    python benchmarks/defaults.py --page               # only the page, from results/defaults.json
+    python benchmarks/defaults.py --sets fresh         # sets named later: results/defaults_fresh.json, same page
+    python benchmarks/defaults.py --page               # only the page, from the stored results
 
 Every fit adds a line of JSON to a file ($ENKBAYES_DATA or ~/.cache/enkbayes, folder defaults; or `--out`): data set,
 training rows, split, method, log loss, ECE, accuracy and processor seconds. A restart skips what is in the file. The
@@ -25,8 +26,8 @@ from pathlib import Path
 from typing import Any
 
 from default_methods import METHODS, fewest_repeats
-from default_page import RESULT, write_page
-from default_sets import DEVELOPMENT, EVALUATION, LARGEST, load, sizes, split
+from default_page import FRESH_RESULT, OURS, REFERENCE, RESULT, SCALED, write_page
+from default_sets import DEVELOPMENT, EVALUATION, FRESH, LARGEST, load, sizes, split
 from environment import environment
 from threadpoolctl import threadpool_limits
 
@@ -35,6 +36,8 @@ from enkbayes.evaluation import metrics
 from enkbayes.reproduction.datasets.downloads import cache_folder
 
 REPEATS = 10
+HALVES = {"development": (DEVELOPMENT, None), "evaluation": (EVALUATION, RESULT), "fresh": (FRESH, FRESH_RESULT)}
+"""Names of data sets, and where their figures are stored."""
 Key = tuple[str, int, int, str]  # data set, training rows, split, method
 
 
@@ -151,7 +154,7 @@ def collected(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sets", choices=("development", "evaluation"), default="development")
+    parser.add_argument("--sets", choices=tuple(HALVES), default="development")
     parser.add_argument("--names", help="data sets, separated by commas", default="")
     parser.add_argument("--methods", help="names, separated by ';'", default=";".join(METHODS))
     parser.add_argument("--out", type=Path, help="the file of lines")
@@ -161,23 +164,24 @@ def main() -> None:
     parser.add_argument("--page", action="store_true", help="write the page from the stored results only")
     options = parser.parse_args()
     if not options.page:
-        half = DEVELOPMENT if options.sets == "development" else EVALUATION
+        half, stored_in = HALVES[options.sets]
         path = options.out or cache_folder() / "defaults" / f"{options.sets}.jsonl"
         names = available(tuple(name for name in half if name in (options.names.split(",") if options.names else half)))
-        if options.sets == "evaluation" and not path.exists():
-            stored = json.loads(RESULT.read_text(encoding="utf-8"))["sets"] if RESULT.exists() else {}
+        if stored_in is not None and not path.exists():
+            stored = json.loads(stored_in.read_text(encoding="utf-8"))["sets"] if stored_in.exists() else {}
             path.parent.mkdir(parents=True, exist_ok=True)
             lines = [json.dumps(row) + "\n" for row in uncollected(stored, options.again.split(";"))]
             path.write_text("".join(lines), encoding="utf-8")
         with threadpool_limits(1), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            run(names, options.methods.split(";"), path, time.time() + 60 * options.minutes, options.rows)
-        if options.sets == "development" or options.out:
+            methods = options.methods.split(";") if options.sets != "fresh" else [OURS, REFERENCE, SCALED]
+            run(names, methods, path, time.time() + 60 * options.minutes, options.rows)
+        if stored_in is None or options.out:
             return
         ours = {"default prior_precision": str(eb.EnsembleClassifier().prior_precision)}
         result = {"environment": environment() | ours, "sets": collected(list(read(path).values()))}
-        RESULT.write_text(json.dumps(result) + "\n", encoding="utf-8")
-    write_page(json.loads(RESULT.read_text(encoding="utf-8")))
+        stored_in.write_text(json.dumps(result) + "\n", encoding="utf-8")
+    write_page()
 
 
 if __name__ == "__main__":
