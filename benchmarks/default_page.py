@@ -1,5 +1,5 @@
-"""Write docs/results/defaults.md and its chart from results/defaults.json and defaults_fresh.json: tables, and targets with
-their outcome.
+"""Write docs/results/defaults.md and its chart from results/defaults.json and results/defaults_fresh.json: tables, and
+targets with their outcome.
 """
 
 from __future__ import annotations

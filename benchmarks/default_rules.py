@@ -56,7 +56,12 @@ FAMILIES = (
     "one-hot rare",
     "noise",
 )
-KINDS = ((0.3, False), (0.1, False), (0.1, True), (0.3, True), (0.0001, True))
+KINDS = tuple(
+    (share, around_mode, inside)
+    for inside in (True, False)
+    for share, around_mode in ((1.0, False), (0.3, False), (0.1, False), (0.1, True), (0.0001, True))
+    if share < 1 or inside
+)
 WIDTHS = tuple(float(x) for x in 10.0 ** np.arange(-1.5, 4.1, 0.5))
 EVERY = WidthGrid(widths=WIDTHS, start=10.0, hopeless=np.inf, sharp=KINDS)
 
@@ -65,7 +70,7 @@ NARROWER = tuple(x / 10**0.5 for x in CHOSEN.widths)
 RULES: dict[str, WidthGrid] = {
     "chosen": CHOSEN,
     "before: widths .03 to 3,000, one sharper, c = 3": replace(
-        CHOSEN, widths=NARROWER, share=0.1, ordinary=1e-9, sharp=((0.1, False),), decisive=2.0, relative=0.2
+        CHOSEN, widths=NARROWER, share=0.1, ordinary=1e-9, sharp=((0.1, False, False),), decisive=2.0, relative=0.2
     ),
     "posteriors alone": replace(CHOSEN, sharp=()),
     "widths .03 to 3,000": replace(CHOSEN, widths=NARROWER),
@@ -79,11 +84,15 @@ RULES: dict[str, WidthGrid] = {
     "scale = 16": replace(CHOSEN, scale=16.0),
     "sharper without a condition": replace(CHOSEN, decisive=-np.inf),
     "sharper from 2 nats or a fifth": replace(CHOSEN, decisive=2.0, relative=0.2),
-    "sharper: .1": replace(CHOSEN, sharp=((0.1, False),)),
-    "sharper: .1 at the mode": replace(CHOSEN, sharp=((0.1, True),)),
-    "sharper: .3, .1": replace(CHOSEN, sharp=((0.3, False), (0.1, False))),
-    "sharper: .3, point estimate": replace(CHOSEN, sharp=((0.3, False), (0.0001, True))),
-    "sharper: .3, .1, .1 at the mode": replace(CHOSEN, sharp=((0.3, False), (0.1, False), (0.1, True))),
+    "sharper with the prior outside": replace(CHOSEN, sharp=((0.3, False, False), (0.1, True, False))),
+    "sharper: 1, .3": replace(CHOSEN, sharp=((1.0, False, True), (0.3, False, True))),
+    "sharper: .3, .1 at the mode": replace(CHOSEN, sharp=((0.3, False, True), (0.1, True, True))),
+    "sharper: 1, .3, point estimate": replace(
+        CHOSEN, sharp=((1.0, False, True), (0.3, False, True), (0.0001, True, True))
+    ),
+    "sharper: 1, .3, .1, .1 at the mode": replace(
+        CHOSEN, sharp=((1.0, False, True), (0.3, False, True), (0.1, False, True), (0.1, True, True))
+    ),
     "sharper: half of the Dirichlet prior": replace(CHOSEN, sharper=0.5),
 }
 
@@ -157,7 +166,7 @@ def stored(path: Path, task: str, n: int, repeat: int) -> None:
     groups = np.append(np.zeros(data.X.shape[1], dtype=int), -1)
     search = WidthSearch.of(problem, groups, EVERY)
     found = search.compared()
-    count, kinds = len(found.widths), EVERY.kinds
+    count, kinds = len(found.widths), search.grid.kinds
     each = PriorAverage(
         widths=tuple(np.repeat(found.widths, len(kinds))),
         variances=tuple((float(w / search.unit),) for w in np.repeat(found.widths, len(kinds))),
@@ -165,8 +174,9 @@ def stored(path: Path, task: str, n: int, repeat: int) -> None:
         prior_weights=(1 / (count * len(kinds)),) * (count * len(kinds)),
         rows=n,
         message="",
-        spreads=tuple(spread for _ in range(count) for spread, _ in kinds),
-        modes=tuple(around_mode for _ in range(count) for _, around_mode in kinds),
+        spreads=tuple(spread for _ in range(count) for spread, _, _ in kinds),
+        modes=tuple(around_mode for _ in range(count) for _, around_mode, _ in kinds),
+        insides=tuple(inside for _ in range(count) for _, _, inside in kinds),
     )
     mixture = mixture_of(problem, groups, each, *short_fits(problem, groups, lambda p: eb.run(p, eb.MeanField()), 2, 0))
     proba = [c.predict_proba(data.X_test)[np.arange(len(data.y_test)), data.y_test] for c in mixture.components]
@@ -179,7 +189,11 @@ def stored(path: Path, task: str, n: int, repeat: int) -> None:
 def log_loss(found: Any, rule: WidthGrid) -> float:
     """Return the log loss of test rows under the weights that a rule chooses."""
     chosen = np.argmin(np.abs(np.log(WIDTHS) - np.log(np.asarray(rule.widths))[:, None]), axis=1)
-    kinds = [EVERY.kinds.index(kind) for kind in rule.kinds]
+    wide = found["held"].shape[2] == len(EVERY.kinds)
+    if not wide:  # as many rows as features: nothing is outside their space
+        rule = replace(rule, sharp=tuple(dict.fromkeys((s, mode, False) for s, mode, _ in rule.sharp if s < 1)))
+    stored_kinds = EVERY.kinds if wide else tuple(dict.fromkeys((s, m, False) for s, m, _ in EVERY.kinds))
+    kinds = [stored_kinds.index(kind) for kind in rule.kinds]
     sd = np.sqrt(np.asarray(rule.widths))
     density = np.log(sd / (1 + (sd / rule.scale) ** 2))
     held, test = (found[part].astype(np.float64)[:, chosen][:, :, kinds] for part in ("held", "test"))

@@ -219,7 +219,7 @@ def test_classes_that_are_almost_separable_get_a_sharper_average_which_predicts_
     mixture, average = average_over_widths(base, groups(60), fit)
     kept, _ = average_over_widths(base, groups(60), fit, grid=WidthGrid(decisive=np.inf, relative=np.inf))
     assert mixture.held_out
-    assert {s for s in average.spreads if s < 1} <= {share for share, _ in WidthGrid().sharp}
+    assert {s for s in average.spreads if s < 1} <= {share for share, *_ in WidthGrid().sharp}
     assert min(average.spreads) < 1
     assert "times the posterior's" in average.message
     assert not kept.held_out
@@ -239,8 +239,34 @@ def test_sharper_gaussians_are_around_the_mean_or_the_most_probable_weights():
     np.testing.assert_allclose(sharp.mean, whole.mean)
     np.testing.assert_allclose(sharp.cov, 0.3 * whole.cov)
     np.testing.assert_allclose(at_mode.cov, 0.1 * whole.cov)
-    likely = eb.run(with_variances(base, groups(4), (0.5,)), eb.MeanField()).mean
+    likely = eb.run(with_variances(base, groups(4), (0.5,)), eb.MeanField()).mean  # the mean is more extreme
     assert np.linalg.norm(at_mode.mean[:4]) < np.linalg.norm(likely[:4])
+
+
+def test_inside_the_space_of_the_rows_a_gaussian_keeps_its_covariance_and_outside_hardly_any():
+    features, labels = data(12, 30, 3.0)
+    base = problem(features, labels)
+    average = PriorAverage((9.0,) * 2, ((0.3,),) * 2, (0.5, 0.5), (0.5, 0.5), 12, "", (1.0, 1.0), insides=(False, True))
+    whole, inside = mixture_of(base, groups(30), average, fit).components
+    outside = np.linalg.svd(features)[2][12:]
+    before, after = (np.einsum("ij,jk,ik->i", outside, c.cov[:30, :30], outside) for c in (whole, inside))
+    np.testing.assert_allclose(before, 0.3, rtol=1e-2)
+    np.testing.assert_allclose(after, 1e-4 * before, rtol=1e-6)
+    for x in (features, features[:3] + 5 * features[3:6]):  # in the space of the rows
+        np.testing.assert_allclose(inside.predict_proba(x), whole.predict_proba(x), atol=1e-6)
+
+
+def test_wide_data_are_predicted_better_without_the_prior_outside_the_rows():
+    rng = np.random.default_rng(5)
+    (features, labels), (fresh, truth) = apart(60, rng, 300, 4.0), apart(2000, rng, 300, 4.0)
+    base = problem(features, labels)
+    mixture, average = average_over_widths(base, groups(300), fit)
+    kept, _ = average_over_widths(
+        base, groups(300), fit, grid=WidthGrid(sharp=((0.3, False, False), (0.1, True, False)))
+    )
+    assert any(average.insides)
+    loss, before = (-np.log(m.predict_proba(fresh)[np.arange(2000), truth]).mean() for m in (mixture, kept))
+    assert loss < before
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -58,7 +58,7 @@ from enkbayes.inference.evidence import elbo
 from enkbayes.inference.many_classes import WidthAverage
 from enkbayes.inference.row_space import RowSpace, distinct_rows
 from enkbayes.inference.stacking import stacking_weights
-from enkbayes.inference.warm_fits import WarmFits, short_fits
+from enkbayes.inference.warm_fits import OUTSIDE, Kind, WarmFits, short_fits
 from enkbayes.samplers import MeanField
 from enkbayes.solvers.map_estimate import map_estimate
 
@@ -79,6 +79,7 @@ class PriorAverage:
     intercept : variance of the intercept, if it was chosen too
     spreads : share of the posterior's covariance that each component has; empty if all have all of it
     modes : whether a component is around the most probable weights instead of the mean; empty if none is
+    insides : whether it has hardly any variance outside the space of the rows; empty if all have the prior's
     """
 
     widths: tuple[float, ...]
@@ -90,6 +91,7 @@ class PriorAverage:
     intercept: float | None = None
     spreads: tuple[float, ...] = ()
     modes: tuple[bool, ...] = ()
+    insides: tuple[bool, ...] = ()
 
     @property
     def precisions(self) -> Numbers:
@@ -116,7 +118,8 @@ class WidthGrid:
     few_folds, long : the same where a fit costs more than `long` multiplications
     pseudo_rows, share : c and the share of the hyperprior above
     ordinary : log loss of a row, as a share of the entropy of equal classes, below which c is smaller in proportion
-    sharp : the sharper Gaussians: the share of the covariance, and whether they are around the most probable weights
+    sharp : the sharper Gaussians: the share of the covariance, whether they are around the most probable weights, and
+        whether they have hardly any variance outside the space of the rows
     sharper : their share of the Dirichlet prior
     decisive, relative : nats by which the rows must be more probable with them, or the share of the log loss
     negligible : weight below which a component is left out
@@ -143,7 +146,7 @@ class WidthGrid:
     pseudo_rows: float = 3.0
     share: float = 0.3
     ordinary: float = 0.72
-    sharp: tuple[tuple[float, bool], ...] = ((0.3, False), (0.1, True))
+    sharp: tuple[Kind, ...] = ((1.0, False, True), (0.3, False, True), (0.1, True, True))
     sharper: float = 0.3
     decisive: float = 1.0
     relative: float = 0.1
@@ -168,9 +171,9 @@ class WidthGrid:
         return np.asarray(np.log(density / density.sum()))
 
     @property
-    def kinds(self) -> tuple[tuple[float, bool], ...]:
+    def kinds(self) -> tuple[Kind, ...]:
         """The Gaussians of each width: the posterior, and the sharper ones."""
-        return ((1.0, False), *self.sharp)
+        return ((1.0, False, False), *self.sharp)
 
     def weights(
         self, logs: Numbers, log_prior: Numbers, proba: Numbers | None, counts: Numbers, classes: int | None = 2
@@ -219,7 +222,7 @@ SEVERAL_LOGITS = WidthGrid(
     start=3.0,
     share=0.1,
     ordinary=1e-3,
-    sharp=((0.1, False),),
+    sharp=((0.1, False, False),),
     decisive=2.0,
     relative=0.2,
 )
@@ -365,7 +368,9 @@ def mixture_of(
     `mode` finds the most probable weights of a problem.
     """
     count, mode = len(average.widths), mode or _mode
-    spreads, modes = average.spreads or (1.0,) * count, average.modes or (False,) * count
+    spreads = average.spreads or (1.0,) * count
+    modes, insides = (kinds or (False,) * count for kinds in (average.modes, average.insides))
+    space = RowSpace.of(distinct_rows(problem.in_double()), groups) if any(insides) else None
     fitted: dict[tuple[float, ...], Posterior] = {}
     points: Any = None
     for k in map(int, np.argsort(-np.asarray(average.weights), kind="stable")):
@@ -377,8 +382,10 @@ def mixture_of(
             found = replace(found, ensemble=replace(found.ensemble, points=points))  # stored once
         fitted[average.variances[k]] = found
     components = []
-    for each, spread, around_mode in zip(average.variances, spreads, modes, strict=True):
+    for each, spread, around_mode, inside in zip(average.variances, spreads, modes, insides, strict=True):
         found = fitted[each]
+        if inside and space is not None:
+            found = replace(found, ensemble=space.narrowed(found.ensemble, OUTSIDE), before=None)
         if spread < 1:
             found = replace(found, ensemble=found.ensemble.scaled(1.0, spread), before=None)
         if around_mode:
@@ -387,7 +394,12 @@ def mixture_of(
         components.append(found)
     priors = tuple(with_variances(problem, groups, each).prior for each in average.variances)
     return MixturePosterior(
-        tuple(components), average.weights, priors, average.prior_weights, average.message, held_out=min(spreads) < 1
+        tuple(components),
+        average.weights,
+        priors,
+        average.prior_weights,
+        average.message,
+        any(insides) or min(spreads) < 1,
     )
 
 
@@ -490,6 +502,8 @@ class WidthSearch:
         space = RowSpace.of(problem, groups)
         if space is not None:
             problem, groups = space.problem, space.groups
+        else:  # there is no space outside that of the rows
+            grid = replace(grid, sharp=tuple(dict.fromkeys((s, mode, False) for s, mode, _ in grid.sharp if s < 1)))
         cost = problem.size * problem.dim**2
         count = min(grid.folds if cost <= grid.long else grid.few_folds, problem.size)
         folds = np.arange(problem.size) % max(count, 1)  # the rows are sorted by class
@@ -526,16 +540,18 @@ class WidthSearch:
         shares /= shares.sum()
         widths = tuple(float(found.widths[i]) for i, _ in kept)
         kinds = [grid.kinds[s] for _, s in kept]
-        spreads = tuple(spread for spread, _ in kinds)
+        spreads, modes, insides = zip(*kinds, strict=True)
+        sharper = min(spreads) < 1 or any(insides)
         return PriorAverage(
             widths=widths,
             variances=tuple(tuple(map(float, self._variances(width))) for width in widths),
             weights=tuple(map(float, shares)),
             prior_weights=tuple(float(np.exp(found.log_prior[i])) for i, _ in kept),
             rows=rows if folds > 1 else 0,
-            message=_message(widths, spreads, shares, rows, folds, grid),
-            spreads=spreads if min(spreads) < 1 else (),
-            modes=tuple(around_mode for _, around_mode in kinds) if min(spreads) < 1 else (),
+            message=_message(widths, kinds, shares, rows, folds, grid),
+            spreads=spreads if sharper else (),
+            modes=modes if sharper else (),
+            insides=insides if sharper else (),
         )
 
     def _variances(self, width: float) -> Numbers:
@@ -583,7 +599,7 @@ def _normalised(logs: Numbers) -> Numbers:
 
 
 def _message(
-    widths: Sequence[float], spreads: Sequence[float], weights: Numbers, size: int, folds: int, grid: WidthGrid
+    widths: Sequence[float], kinds: Sequence[Kind], weights: Numbers, size: int, folds: int, grid: WidthGrid
 ) -> str:
     by_width: dict[float, float] = {}
     for width, weight in zip(widths, weights, strict=True):
@@ -591,11 +607,12 @@ def _message(
     parts = ", ".join(f"{width:g} ({100 * share:.0f} %)" for width, share in by_width.items())
     how = f"evidence and {folds} folds of {size:,} rows" if folds > 1 else "evidence"
     found = f"averaged over prior widths, logit variances {parts}, weighed by {how}"
-    sharp = sum(weight for weight, spread in zip(weights, spreads, strict=True) if spread < 1)
-    if sharp > 0:
-        least, most = min(share for share, _ in grid.sharp), max(share for share, _ in grid.sharp)
-        shares = f"{least:g}" if least == most else f"{least:g} or {most:g}"
-        found += f"; {100 * sharp:.0f} % with a covariance of {shares} times the posterior's, by held-out rows"
+    sharp = [(weight, kind) for weight, kind in zip(weights, kinds, strict=True) if kind != grid.kinds[0]]
+    if sharp:
+        shares = " or ".join(f"{share:g}" for share in sorted({share for _, (share, _, _) in sharp}))
+        inside = " in the space of the rows" if any(inside for _, (_, _, inside) in sharp) else ""
+        total = 100 * sum(weight for weight, _ in sharp)
+        found += f"; {total:.0f} % with a covariance of {shares} times the posterior's{inside}, by held-out rows"
     if widths[-1] == grid.widths[-1] and by_width[widths[-1]] > 0.5:
         return f"{found}; the data do not determine the width, which is as wide as allowed"
     return found

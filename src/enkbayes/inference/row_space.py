@@ -18,7 +18,7 @@ from enkbayes.core.ensemble import AffineEnsemble
 from enkbayes.core.gaussian import Gaussian, informed_points
 from enkbayes.core.posterior import Posterior
 from enkbayes.core.problem import Problem
-from enkbayes.engine.arrays import as_double, dense_numpy, to_numpy
+from enkbayes.engine.arrays import as_double, dense_numpy, like, to_numpy
 from enkbayes.engine.rows import ArrayRows
 from enkbayes.inference.empirical_bayes import FIXED
 from enkbayes.samplers import MeanField
@@ -138,6 +138,16 @@ class RowSpace:
         inner = found.fitted
         ensemble = self.lifted(problem, inner.mean, inner.basis, particles, seed)
         return replace(found, ensemble=ensemble, map=problem.linear, state=None)
+
+    def narrowed(self, ensemble: AffineEnsemble, share: float) -> AffineEnsemble:
+        """Return an ensemble of weights of all features with this share of its covariance outside the space."""
+        D, basis = len(self.vectors), to_numpy(ensemble.basis).astype(np.float64)
+        rows = basis.copy()
+        outputs = self.problem.likelihood.outputs or 1
+        features = rows[: D * outputs].reshape(D, outputs, -1)
+        outside = features - np.einsum("dr,rkj->dkj", self.vectors, np.einsum("dr,dkj->rkj", self.vectors, features))
+        rows[: D * outputs] -= (1 - math.sqrt(share)) * outside.reshape(D * outputs, -1)
+        return replace(ensemble, basis=like(rows, ensemble.mean))
 
     def lift(self, problem: Problem) -> Numbers:
         """Return the matrix (P, p) that turns weights here into weights of all features."""

@@ -28,9 +28,10 @@ from enkbayes.solvers.logistic_path import LogisticGaussian, LogisticRows, with_
 from enkbayes.solvers.map_estimate import map_estimate
 
 Numbers = np.ndarray[Any, Any]
-Sharper = tuple[float, bool]
-"""A Gaussian made of a fit N(m, C): the share s of its covariance, and whether it is around the most probable weights
-instead of m."""
+Kind = tuple[float, bool, bool]
+"""A Gaussian made of a fit N(m, C): the share s of its covariance, whether it is around the most probable weights
+instead of m, and whether it has hardly any variance outside the space of the fitted rows, where C is the prior's."""
+OUTSIDE = 1e-4  # share of the variance outside that it has
 
 
 class WarmFit(Protocol):
@@ -48,7 +49,7 @@ class WarmFit(Protocol):
     def log_evidence(self) -> float:
         """A lower bound of the log evidence."""
 
-    def logits(self, features: Any, kinds: Iterable[Sharper]) -> Iterator[tuple[Array, Array]]:
+    def logits(self, features: Any, kinds: Iterable[Kind]) -> Iterator[tuple[Array, Array]]:
         """Yield mean and columns V, with V V' the covariance, of the logits of rows (n, D) under each Gaussian."""
 
 
@@ -70,12 +71,16 @@ class LogisticFit:
         """The bound of the mean-field Gaussian."""
         return self.rows.elbo(_precision(self.problem), self.gaussian)
 
-    def logits(self, features: Any, kinds: Iterable[Sharper]) -> Iterator[tuple[Array, Array]]:
+    def logits(self, features: Any, kinds: Iterable[Kind]) -> Iterator[tuple[Array, Array]]:
         """Yield mean and one column for each Gaussian."""
-        seen = with_constant(self.problem, features)
+        seen, features = with_constant(self.problem, features), np.asarray(features, dtype=np.float64)
         mean, variance = self.gaussian.logits(seen)
-        for share, around_mode in kinds:
-            yield (seen @ self.mode if around_mode else mean), np.sqrt(share * variance)[:, None]
+        for share, around_mode, inside in kinds:
+            v = variance
+            if inside:
+                outside = np.sum(features**2, axis=1) - np.sum((features @ self.rows.span) ** 2, axis=1)
+                v = variance - (1 - OUTSIDE) * np.maximum(outside, 0) / _precision(self.problem)[0]
+            yield (seen @ self.mode if around_mode else mean), np.sqrt(share * np.maximum(v, 0))[:, None]
 
     @cached_property
     def mode(self) -> Numbers:
@@ -113,11 +118,11 @@ class SampledFit:
         """The evidence lower bound."""
         return elbo(self.problem, self.posterior).value
 
-    def logits(self, features: Any, kinds: Iterable[Sharper]) -> Iterator[tuple[Array, Array]]:
+    def logits(self, features: Any, kinds: Iterable[Kind]) -> Iterator[tuple[Array, Array]]:
         """Yield mean and columns for each Gaussian."""
         linear = self.problem.linear_logits("a fold")
         mean, V = linear.predictive_logits(features, self.posterior.fitted)
-        for share, around_mode in kinds:
+        for share, around_mode, _ in kinds:  # outside the space of the rows they are as wide
             centre = linear.project(features, self.mode[:, None])[..., 0] if around_mode else mean
             yield centre, math.sqrt(share) * V
 

@@ -12,7 +12,7 @@ fit to many digits is what the samplers are for.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -61,6 +61,8 @@ class LogisticRows:
     """Rows of a logistic regression: features (N, P), the constant among them, targets and weights (N,), and the mean
     of the prior (P,).
 
+    constant : whether the last feature is the constant 1
+
     >>> problem = Problem.create([[1.0], [2.0], [-1.0], [0.5]], [1, 1, 0, 0], 4.0)
     >>> rows = LogisticRows.of(problem)
     >>> found = rows.gaussian(np.asarray([0.25]), tol=1e-8)
@@ -74,6 +76,7 @@ class LogisticRows:
     targets: Numbers
     counts: Numbers
     prior_mean: Numbers
+    constant: bool = False
 
     @staticmethod
     def fits(problem: Problem) -> bool:
@@ -85,11 +88,19 @@ class LogisticRows:
     def of(cls, problem: Problem) -> LogisticRows:
         """Return the rows of a problem in double precision."""
         features = with_constant(problem, problem.features)
-        return cls(features, as_double(problem.targets), problem.counts, as_double(problem.prior.mean))
+        constant = problem.linear_logits("logistic regression").intercept
+        return cls(features, as_double(problem.targets), problem.counts, as_double(problem.prior.mean), constant)
 
     def subset(self, rows: Numbers) -> LogisticRows:
         """Return some of the rows."""
-        return LogisticRows(self.features[rows], self.targets[rows], self.counts[rows], self.prior_mean)
+        return replace(self, features=self.features[rows], targets=self.targets[rows], counts=self.counts[rows])
+
+    @cached_property
+    def span(self) -> Numbers:
+        """Orthonormal columns (D, r) of the space of the rows, without the constant."""
+        x = self.features[:, :-1] if self.constant else self.features
+        U, s, _ = np.linalg.svd(x.T, full_matrices=False)
+        return np.asarray(U[:, s > s[0] * max(x.shape) * np.finfo(np.float64).eps])
 
     def gaussian(
         self, precision: Numbers, start: LogisticGaussian | None = None, *, tol: float = 1e-2, most: int = 40
