@@ -93,7 +93,7 @@ RULES: dict[str, WidthGrid] = {
     "sharper: 1, .3, .1, .1 at the mode": replace(
         CHOSEN, sharp=((1.0, False, True), (0.3, False, True), (0.1, False, True), (0.1, True, True))
     ),
-    "sharper: half of the Dirichlet prior": replace(CHOSEN, sharper=0.5),
+    "sharper: .3 of the Dirichlet prior": replace(CHOSEN, sharper=0.3),
 }
 
 

@@ -147,7 +147,7 @@ class WidthGrid:
     share: float = 0.3
     ordinary: float = 0.72
     sharp: tuple[Kind, ...] = ((1.0, False, True), (0.3, False, True), (0.1, True, True))
-    sharper: float = 0.3
+    sharper: float = 0.5
     decisive: float = 1.0
     relative: float = 0.1
     negligible: float = 0.01
