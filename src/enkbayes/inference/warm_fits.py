@@ -73,12 +73,13 @@ class LogisticFit:
 
     def logits(self, features: Any, kinds: Iterable[Kind]) -> Iterator[tuple[Array, Array]]:
         """Yield mean and one column for each Gaussian."""
-        seen, features = with_constant(self.problem, features), np.asarray(features, dtype=np.float64)
+        seen = with_constant(self.problem, features)
         mean, variance = self.gaussian.logits(seen)
         for share, around_mode, inside in kinds:
             v = variance
             if inside:
-                outside = np.sum(features**2, axis=1) - np.sum((features @ self.rows.span) ** 2, axis=1)
+                x = seen[:, : len(self.rows.span)]
+                outside = np.sum(x**2, axis=1) - np.sum((x @ self.rows.span) ** 2, axis=1)
                 v = variance - (1 - OUTSIDE) * np.maximum(outside, 0) / _precision(self.problem)[0]
             yield (seen @ self.mode if around_mode else mean), np.sqrt(share * np.maximum(v, 0))[:, None]
 
