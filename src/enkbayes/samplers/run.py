@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -121,22 +122,18 @@ def run(
         nullcontext() if recorder is None else recorder,
         progress_bar(type(sampler).__name__, sampler.horizon, enabled=progress) as report,
     ):
-        last, trace = next(states), getattr(recorder, "trace", [])
-        if trace and trace[-1][0] == last.steps:  # the record ends with the state from which the run resumes
+        first, trace = next(states), getattr(recorder, "trace", [])
+        if trace and trace[-1][0] == first.steps:  # the record ends with the state from which the run resumes
             trace.pop()
-        while True:
+        for last in chain([first], states):
             trace.append((last.steps, last.residual, float(np.sum(to_numpy(last.ensemble.variances)))))
             if recorder is not None:
                 recorder(last)
             report(last)
             if callback is not None and callback(last) is True:
-                if not last.finished:
-                    last = replace(last, message=f"stopped by the callback after {last.steps} steps")
                 break
-            following = next(states, None)
-            if following is None:
-                break
-            last = following
+    if not last.finished:
+        last = replace(last, message=f"stopped by the callback after {last.steps} steps")
     info = replace(_info(problem, sampler, last, time.perf_counter() - started), trace=thinned(trace))
     if not info.converged:
         from sklearn.exceptions import ConvergenceWarning
