@@ -18,7 +18,7 @@ test: .venv/.test
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest --quiet --numprocesses 2 --dist loadfile  # one BLAS thread per worker
 
 docs: .venv/.test  # builds the site into docs/_build/html; a warning is an error
-	rm -rf docs/_build docs/api/generated
+	rm -rf docs/_build docs/api/generated docs/gallery  # pages that have moved, and pictures of older code
 	$(BIN)/python docs/api/write_pages.py
 	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going -b html docs docs/_build/html
 
