@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from pages import DOCS, run_page
+from sklearn import config_context
 
 PARTS = ("how_to", "understand", "develop")
 PAGES = [path.relative_to(DOCS).as_posix() for part in PARTS for path in sorted((DOCS / part).glob("*.md"))]
@@ -23,7 +24,8 @@ def test_the_page_runs(page, tmp_path, monkeypatch):
 def test_the_page_runs_with_data_and_a_network_of_the_reader(page, tmp_path, monkeypatch):
     torch, pd = pytest.importorskip("torch"), pytest.importorskip("pandas")
     monkeypatch.chdir(tmp_path)
-    run_page(DOCS / page, tmp_path, monkeypatch, given=readers_names(torch, pd))
+    with config_context():  # a page changes scikit-learn's configuration
+        run_page(DOCS / page, tmp_path, monkeypatch, given=readers_names(torch, pd))
 
 
 def readers_names(torch, pd):
