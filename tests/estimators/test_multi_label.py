@@ -62,6 +62,35 @@ def test_batches_weights_and_held_out_rows():
     assert not hasattr(batches, "estimators_")
 
 
+def test_data_frames_of_labels_keep_to_their_names_and_may_be_nullable():
+    frame = pd.DataFrame(Y, columns=["dog", "cat", "cow"])
+    clf = eb.EnsembleClassifier(**SETTINGS).fit(X, frame)
+    nullable = eb.EnsembleClassifier(**SETTINGS).fit(X, frame.astype("Int64"))
+    np.testing.assert_array_equal(nullable.predict_proba(X), clf.predict_proba(X))
+    turned = frame[["cow", "dog", "cat"]]
+    assert repr(clf.assess(X, turned)) == repr(clf.assess(X, frame))
+    loose = {"max_error": 0.45}
+    np.testing.assert_array_equal(clf.reject_threshold(X, turned, **loose), clf.reject_threshold(X, frame, **loose))
+    batches = eb.EnsembleClassifier(**SETTINGS).partial_fit(X[:60], frame[:60])
+    with pytest.raises(ValueError, match=r"columns \['dog', 'cat'\]; expected \['dog', 'cat', 'cow'\], as in the fit"):
+        batches.partial_fit(X[60:], frame[["dog", "cat"]][60:])
+    whole = eb.EnsembleClassifier(**SETTINGS).partial_fit(X[:60], Y[:60]).partial_fit(X[60:], Y[60:])
+    np.testing.assert_array_equal(batches.partial_fit(X[60:], turned[60:]).predict_proba(X), whole.predict_proba(X))
+
+
+def test_labels_that_drift_forget_by_a_factor_of_their_own():
+    first, then = eb.EnsembleClassifier(**SETTINGS).partial_fit(X[:60], Y[:60]), 1 - Y[60:]
+    clf = first.partial_fit(X[60:], np.column_stack([Y[60:, :2], then[:, 2]]), forget="auto")
+    assert [found.factor for found in clf.forgetting_][2] < 1
+
+
+def test_each_verdict_of_several_labels_is_that_of_the_worst():
+    noise = np.random.default_rng(1).permutation(Y[:, 0])
+    clf = eb.EnsembleClassifier(**SETTINGS).fit(X, np.column_stack([Y[:, 0], noise]))
+    assert [part.trust_.predictions.verdict for part in clf.estimators_] == ["good", "do not trust"]
+    assert clf.trust_.predictions.verdict == "do not trust"
+
+
 def test_a_label_that_no_row_has():
     clf = eb.EnsembleClassifier(particles=40, random_state=0).fit(
         X, np.column_stack([Y[:, 0], np.zeros(120, dtype=int)])
@@ -99,7 +128,9 @@ def test_showing_computes_nothing(fitted, monkeypatch):
 @pytest.mark.parametrize(
     ("labels", "match"),
     [
-        (np.arange(240).reshape(120, 2), "labels have other entries than 0 and 1"),
+        (np.arange(240).reshape(120, 2), "labels have 2 columns with other entries than 0 and 1"),
+        ([[0, 1], [2], []] * 40, "lists of different lengths"),
+        ([{0, 1}, {2}, {1}] * 40, "or sets; expected one class for each row"),
         (Y[:50], "inconsistent numbers of samples"),
     ],
 )

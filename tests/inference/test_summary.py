@@ -94,6 +94,27 @@ def test_a_mixture_and_particles():
     np.testing.assert_allclose([row.low for row in counted], np.quantile(theta, 0.25, axis=0))
 
 
+@pytest.mark.parametrize("classes", [2, 4])
+def test_a_complement_counts_without_the_covariance_being_formed(classes):
+    """The structured covariance of a large problem, contrasts of categories and of classes included."""
+    rng = np.random.default_rng(2)
+    x, labels = rng.standard_normal((60, 12)), np.arange(60) % classes
+    posterior = eb.run(eb.Problem.create(x, labels, intercept=100.0), eb.MeanField(rank=3), particles=20, seed=0)
+    assert posterior.fitted.complement is not None
+    contrasts = Contrasts.of([f"t={i}" for i in range(12)], intercept=True, categories=[("t", tuple(range(4)))])
+    outputs = np.eye(1) if classes == 2 else np.eye(classes) - 1 / classes
+    functions = np.kron(contrasts.matrix.toarray(), outputs)
+    expected = np.sqrt(np.diag(functions @ posterior.fitted.cov @ functions.T))
+    np.testing.assert_allclose([row.sd for row in summarise(posterior, contrasts).rows], expected, rtol=1e-10)
+
+
+def test_thousands_of_features_have_a_table():
+    rng = np.random.default_rng(3)
+    clf = eb.EnsembleClassifier(prior_precision=1.0, particles=20, random_state=0)
+    clf.fit(rng.standard_normal((12, 4_000)), np.arange(12) % 2)
+    assert len(str(clf.summary()).splitlines()) == 4_002
+
+
 def test_point_estimates_have_no_intervals():
     """Held-out rows have chosen scale and spread, which are those of no posterior."""
     rng = np.random.default_rng(1)

@@ -227,6 +227,22 @@ class LowRankGaussian:
         inside = namespace(self.basis).sum(self.basis**2, axis=1)
         return inside if self.complement is None else inside + self.complement.variances(self.basis)
 
+    def variances_of(self, rows: Array, outputs: Array) -> Array:
+        """Return the variances of the linear functions kron(rows, outputs) of theta, for sparse rows (m, D) of numpy
+        and outputs (c, K): m c of them, those of a row side by side.
+
+        >>> gaussian = LowRankGaussian(np.zeros(2), np.asarray([[2.0], [1.0]]))
+        >>> gaussian.variances_of(scipy.sparse.csr_array([[1.0, 0.0], [1.0, -1.0]]), np.eye(1)).tolist()
+        [4.0, 1.0]
+        """
+        inside = square(scipy.sparse.kron(rows, outputs, format="csr") @ self.basis)
+        if self.complement is None:
+            return inside.sum(axis=1)
+        frame, k = self.complement.frame, self.complement.variance
+        seen = rows @ frame.left if frame.left.ndim == 2 else rows.multiply(frame.left)
+        free = (square(seen) @ k.reshape(frame.shape)) @ square(outputs @ frame.right).T
+        return free.reshape(-1) + inside @ (1 - self.complement.tightening)
+
     def unwhiten(self, z: Array) -> Array:
         """Return theta (n, P) for standard coordinates z (n, freedom): standard normal z give draws of N(mean, cov)."""
         if self.complement is None:

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from enkbayes.core.problem import Problem
+from enkbayes.estimators.validation import validated
 from enkbayes.inference.evidence import Evidence, log_evidence
 from enkbayes.inference.feature_far_field import FeatureFarField
 from enkbayes.storage.model_file import Artefact, LabelArtefacts, write
@@ -80,9 +81,8 @@ class PosteriorEstimator(BaseEstimator):  # type: ignore[misc]
             self.feature_names_in_ = np.asarray(names, dtype=object)
 
     def _validated(self, *data: Any, dtype: Any = FLOATS, **settings: Any) -> Any:
-        """Return rows as scikit-learn's `validate_data` does, without warnings of sums that overflow in its checks."""
-        with np.errstate(over="ignore", invalid="ignore"):
-            return validate_data(self, *data, accept_sparse="csr", dtype=dtype, **settings)
+        """Return rows as scikit-learn's `validate_data` does; see `validation.py` for what it adds."""
+        return validated(self, *data, accept_sparse="csr", dtype=dtype, **settings)
 
     def _features(self, X: Any) -> Any:
         """Return features (n, D) like those of the fit."""

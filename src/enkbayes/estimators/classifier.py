@@ -9,7 +9,6 @@ from typing import Any, Self
 
 import numpy as np
 from sklearn.base import ClassifierMixin
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from enkbayes.core.gaussian import Gaussian
@@ -44,6 +43,7 @@ from enkbayes.estimators.multi_label import (
 from enkbayes.estimators.preprocessing import Preprocessing
 from enkbayes.estimators.specification import Specification
 from enkbayes.estimators.table import Table, is_frame
+from enkbayes.estimators.validation import check_labels, warn_of_offsets
 from enkbayes.inference.assessment import assess
 from enkbayes.inference.calibration import calibrate
 from enkbayes.inference.empirical_bayes import Tuning
@@ -83,12 +83,6 @@ class TrainingRows:
     weights: Any
     held_out: tuple[Any, Any] | None
     fingerprint: str
-
-
-def check_labels(y: Any) -> None:
-    """Raise a ValueError unless the labels are classes of one kind."""
-    distinct(y)
-    check_classification_targets(y)
 
 
 def at_least_two(classes: Array) -> Array:
@@ -319,13 +313,14 @@ class EnsembleClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore[m
         if is_multi_hot(y) or parts:
             labels = BinaryClassifiers.like(self, y) if begins else BinaryClassifiers(parts or [self], self.classes_)
             for part, own, _, both in labels.with_labels(y):
-                part.partial_fit(X, own, both, sample_weight, forget=factor)
+                part.partial_fit(X, own, both, sample_weight, forget=forget)
             return labels.kept_in(self)
         X = X if begins else self._features(X)
         X, y = self._validated(X, y, dtype=np.float64, reset=begins)
         check_labels(y)
         known, asked = announced(y, classes, None if begins else self.classes_), self._specification
         if begins:
+            warn_of_offsets(X, self)
             problem, self.class_weight_ = asked.posed(X, y, known, sample_weight, batch=True)
         else:
             problem = self._problem_like_the_fit(X, y, sample_weight)
@@ -727,6 +722,7 @@ class EnsembleClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore[m
         """
         X, y = self._validated(X, y)
         check_labels(y)
+        warn_of_offsets(X, self)
         self._preprocessing = None  # of a file; these features are used as they are
         if sample_weight is not None:
             observation_weights(sample_weight, len(y))  # raises an error for weights that are not one number per row

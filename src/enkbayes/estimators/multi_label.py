@@ -18,6 +18,7 @@ import numpy as np
 from sklearn.base import clone
 
 from enkbayes.core.uncertainty import Uncertainty
+from enkbayes.estimators.validation import plain_labels
 from enkbayes.inference.evidence import Evidence
 from enkbayes.inference.summary import Summary
 from enkbayes.inference.trust import Trust
@@ -37,19 +38,32 @@ def is_multi_hot(y: Any) -> bool:
     (True, False)
     """
     shape: Any = getattr(y, "shape", None)
-    if shape is None:
-        shape = np.shape(y) if isinstance(y, list | tuple) and len({np.shape(row) for row in y}) == 1 else ()
-    return len(shape) == 2 and bool(shape[-1] > 1)
+    if shape is None and isinstance(y, list | tuple):
+        if any(isinstance(row, set | frozenset) for row in y) or len({np.shape(row) for row in y}) > 1:
+            raise ValueError(
+                "labels are lists of different lengths, or sets; expected one class for each row, or a column of zeros "
+                "and ones for each label, as MultiLabelBinarizer makes them"
+            )
+        shape = np.shape(y)
+    return shape is not None and len(shape) == 2 and bool(shape[-1] > 1)
 
 
-def columns(y: Any, labels: int | None = None) -> list[Array]:
-    """Return the K columns (N,) of multi-hot labels (N, K)."""
-    dense = np.asarray(y.toarray() if hasattr(y, "toarray") else y)
-    if dense.ndim != 2 or (labels is not None and dense.shape[1] != labels):
-        expected = "K" if labels is None else labels
+def columns(y: Any, names: Array | None = None) -> list[Array]:
+    """Return the K columns (N,) of multi-hot labels (N, K); those of a data frame in the order of known `names`."""
+    if names is not None and names.dtype.kind == "U" and hasattr(y, "columns"):
+        own = {str(name): name for name in y.columns}
+        if own.keys() != set(names.tolist()):
+            raise ValueError(f"labels have the columns {list(own)}; expected {names.tolist()}, as in the fit")
+        y = y[[own[name] for name in names.tolist()]]
+    dense = np.asarray(plain_labels(y.toarray() if hasattr(y, "toarray") else np.asarray(y)))
+    if dense.ndim != 2 or (names is not None and dense.shape[1] != len(names)):
+        expected = "K" if names is None else len(names)
         raise ValueError(f"labels have shape {dense.shape}; expected (n, {expected}) of zeros and ones, one per label")
-    if not np.all((dense == 0) | (dense == 1)):
-        raise ValueError("labels have other entries than 0 and 1; expected one column of zeros and ones per label")
+    if dense.dtype.kind not in "fiub" or not np.all((dense == 0) | (dense == 1)):
+        raise ValueError(
+            f"labels have {dense.shape[1]} columns with other entries than 0 and 1; expected one class for each row, "
+            "or one column of zeros and ones per label"
+        )
     return list(np.ascontiguousarray(dense.T))
 
 
@@ -87,9 +101,9 @@ class BinaryClassifiers:
 
     def with_labels(self, y: Any, y_val: Any = None) -> Iterator[tuple[Any, Array, Array | None, Array]]:
         """Yield each classifier with its column of the labels, that of held-out labels or None, and its two classes."""
-        K = len(self.parts)
-        held_out = [None] * K if y_val is None else columns(y_val, K)
-        for part, own, other in zip(self.parts, columns(y, K), held_out, strict=True):
+        names = self.names if len(self.names) == len(self.parts) else np.arange(len(self.parts))
+        held_out = [None] * len(names) if y_val is None else columns(y_val, names)
+        for part, own, other in zip(self.parts, columns(y, names), held_out, strict=True):
             yield part, own, other, np.asarray([0, 1], dtype=own.dtype)
 
     def kept_in(self, clf: Classifier) -> Classifier:
@@ -123,7 +137,9 @@ def by_label(join: Callable[[Any, list[Any]], Any], *, split: str | None = None)
             given = arguments.bind(self, *args, **settings).arguments
             of_each = [{"self": part} for part in parts]
             if split is not None and given.get(split) is not None:
-                of_each = [own | {split: y} for own, y in zip(of_each, columns(given[split], len(parts)), strict=True)]
+                of_each = [
+                    own | {split: y} for own, y in zip(of_each, columns(given[split], self.classes_), strict=True)
+                ]
             return join(self, [method(**given | own) for own in of_each])
 
         return call  # type: ignore[return-value]
@@ -186,8 +202,13 @@ def summaries(clf: Any, parts: Sequence[Summary]) -> Summary:
 
 
 def the_worst(clf: Any, parts: Sequence[Trust]) -> Trust:
-    """Return the trust of the label that is to be trusted least."""
-    return max(parts, key=lambda part: (GOOD, USABLE, BAD).index(part.verdict))
+    """Return the trust of the label that is to be trusted least, with the verdict on predictions of the label whose
+    predictions deserve it least.
+    """
+    order = (GOOD, USABLE, BAD).index
+    judged = [part.predictions for part in parts if part.predictions is not None]
+    predictions = max(judged, key=lambda part: order(part.verdict), default=None)
+    return replace(max(parts, key=lambda part: order(part.verdict)), predictions=predictions)
 
 
 def joint(clf: Any, parts: Sequence[Evidence]) -> Evidence:

@@ -20,6 +20,7 @@ from enkbayes.core.problem import Problem
 from enkbayes.core.uncertainty import Uncertainty
 from enkbayes.estimators.base import PosteriorEstimator
 from enkbayes.estimators.specification import seed_of
+from enkbayes.estimators.validation import warn_of_offsets
 from enkbayes.inference.feature_far_field import choose_for_features
 from enkbayes.inference.linear_regression import WIDE, regression_scales
 from enkbayes.inference.priors import AUTO, is_auto, weight_prior
@@ -121,6 +122,7 @@ class EnsembleRegressor(RegressorMixin, PosteriorEstimator):  # type: ignore[mis
         counts. Discards earlier fits.
         """
         X, y = self._validated(X, y, y_numeric=True)
+        warn_of_offsets(X, self)
         targets = real_targets(y, X.shape[0], "normal").astype(np.float64)
         problem = self._problem(X, targets, sample_weight)
         self._keep(problem, fingerprint(X, y, sample_weight))

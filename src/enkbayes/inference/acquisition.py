@@ -27,6 +27,7 @@ from operator import index
 from typing import Any, Protocol
 
 import numpy as np
+import scipy.sparse
 
 Array = np.ndarray[Any, Any]
 
@@ -78,7 +79,9 @@ def acquire(clf: Sampled, pool: Any, n: int, *, candidates: int | None = None, s
     """
     if not hasattr(clf, "sample_proba"):
         raise TypeError(f"clf is a {type(clf).__name__}; expected a fitted classifier with sample_proba")
-    rows = pool if hasattr(pool, "shape") else np.asarray(pool)
+    rows = pool if hasattr(pool, "shape") and not isinstance(pool, memoryview) else np.asarray(pool)
+    if scipy.sparse.issparse(rows):
+        rows = rows.tocsr()  # some formats have no rows to take
     if len(rows.shape) < 2:
         raise ValueError(f"the pool has shape {tuple(rows.shape)}; expected rows of features, (N, D)")
     size = int(rows.shape[0])

@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 from scipy.special import ndtr, ndtri
 
 from enkbayes.core.mixture import MixturePosterior
@@ -77,10 +78,10 @@ class Summary:
     @property
     def cells(self) -> list[tuple[str, ...]]:
         """The rows as text."""
-        found = []
+        found, outputs = [], any(row.output for row in self.rows)
         for row in self.rows:
             numbers = (row.mean, row.sd, row.low, row.high)
-            classes = (row.output,) if any(other.output for other in self.rows) else ()
+            classes = (row.output,) if outputs else ()
             cells = [*(f"{x:.4g}" for x in numbers), f"{row.direction:.3f}"]
             found.append((row.name, *classes, *("-" if cell == "nan" else cell for cell in cells)))
         return found
@@ -109,7 +110,7 @@ class Summary:
 
 @dataclass(frozen=True, eq=False)
 class Contrasts:
-    """Named linear functions of the weights of one logit: `matrix` (m, D) or, with an intercept, (m, D + 1).
+    """Named linear functions of the weights of one logit: a sparse `matrix` (m, D) or, with an intercept, (m, D + 1).
 
     >>> Contrasts.of(["age", "town=Bern", "town=Oslo"], intercept=True, categories=[("town", (1, 2))]).names
     ('age', 'town: Oslo - Bern', 'intercept')
@@ -118,7 +119,7 @@ class Contrasts:
     """
 
     names: tuple[str, ...]
-    matrix: Vector
+    matrix: Any
 
     @classmethod
     def of(
@@ -128,25 +129,27 @@ class Contrasts:
         given by its name and the numbers of its features, with the first that is not missing, and the intercept.
         """
         size = len(features) + intercept
-        identity = np.eye(size)
         column_of = {i: (column, members) for column, members in categories if intercept for i in members}
         label = {i: features[i][len(column) + 1 :] for i, (column, _) in column_of.items()}  # empty where it is missing
         first = {column: next((i for i in members if label.get(i)), members[0]) for column, members in categories}
-        names, rows = [], []
+        names: list[str] = []
+        rows: list[dict[int, float]] = []  # of the matrix: what is not zero
         for i, name in enumerate(features):
             if i not in column_of:
                 names.append(name)
-                rows.append(identity[i])
+                rows.append({i: 1.0})
                 continue
             column = column_of[i][0]
             base = first[column]
             if i != base:
                 names.append(f"{column}: {label[i] or '(missing)'} - {label[base] or '(missing)'}")
-                rows.append(identity[i] - identity[base])
+                rows.append({i: 1.0, base: -1.0})
         if intercept:
             names.append("intercept")
-            rows.append(identity[-1] + sum((identity[i] for i in first.values()), np.zeros(size)))
-        return cls(tuple(names), np.asarray(rows).reshape(len(names), size))
+            rows.append({size - 1: 1.0} | dict.fromkeys(first.values(), 1.0))
+        entries = np.asarray([(i, k, x) for i, row in enumerate(rows) for k, x in row.items()]).reshape(-1, 3)
+        places = tuple(entries[:, :2].astype(int).T)
+        return cls(tuple(names), scipy.sparse.csr_array((entries[:, 2], places), shape=(len(names), size)))
 
     def in_units_of(self, centres: Vector, scales: Vector) -> Contrasts:
         """Return the same functions of the weights of x, for weights of features (x - centre) / scale, (D,) each.
@@ -155,11 +158,12 @@ class Contrasts:
         >>> own.matrix @ [2.0, 1.0]  # 2 (x - 40) / 10 + 1 = x / 5 - 7
         array([ 0.2, -7. ])
         """
-        matrix = self.matrix.copy()
-        matrix[:, : len(scales)] /= scales
-        if matrix.shape[1] > len(scales):
-            matrix[:, : len(scales)] -= matrix[:, -1:] * (centres / scales)
-        return Contrasts(self.names, matrix)
+        shares = scipy.sparse.diags_array(1 / scales)
+        if self.matrix.shape[1] == len(scales):
+            return Contrasts(self.names, self.matrix @ shares)
+        base = np.asarray([[1.0]])  # of a row of zeros
+        units = scipy.sparse.block_array([[shares, None], [-(centres / scales)[None, :], base]])
+        return Contrasts(self.names, (self.matrix @ units).tocsr())
 
 
 def dummies(names: Sequence[str], columns: Sequence[str], features: Any = None) -> list[tuple[str, tuple[int, ...]]]:
@@ -211,12 +215,12 @@ def summarise(posterior: Posterior | MixturePosterior, contrasts: Contrasts, lev
     K = posterior.map.outputs or 1
     centred = np.eye(1) if K == 1 else np.eye(K) - 1 / K
     names = [(name, output) for name in contrasts.names for output in _outputs(posterior, K)]
-    functions = np.kron(contrasts.matrix, centred)  # theta is (D, K), the classes of a feature side by side
     tails = np.asarray([(1 - level) / 2, (1 + level) / 2])
     if posterior.gaussian:
-        mean, sd, bounds, above = _of_gaussians(posterior, functions, tails)
+        mean, sd, bounds, above = _of_gaussians(posterior, contrasts.matrix, centred, tails)
     else:
-        values = to_numpy(posterior.theta) @ functions.T
+        functions = scipy.sparse.kron(contrasts.matrix, centred, format="csr")  # theta is (D, K), classes side by side
+        values = (functions @ to_numpy(posterior.theta).T).T
         mean, sd, bounds = values.mean(axis=0), values.std(axis=0), np.quantile(values, tails, axis=0)
         above = np.mean(values > 0, axis=0)
     if posterior.held_out:
@@ -247,14 +251,16 @@ def _outputs(posterior: Posterior | MixturePosterior, K: int) -> list[str]:
 
 
 def _of_gaussians(
-    posterior: Posterior | MixturePosterior, functions: Vector, tails: Vector
+    posterior: Posterior | MixturePosterior, rows: Any, outputs: Vector, tails: Vector
 ) -> tuple[Vector, Vector, Vector, Vector]:
-    """Return mean, standard deviation, quantiles (2, m) and probability of a positive value, of linear functions (m, P)
-    of a mixture of Gaussians.
+    """Return mean, standard deviation, quantiles (2, m) and probability of a positive value, of the linear functions
+    kron(rows, outputs) of a mixture of Gaussians.
     """
-    parts, share = posterior.components, np.asarray(posterior.weights)[:, None]
-    means = np.stack([functions @ to_numpy(part.fitted.mean) for part in parts])
-    sds = np.stack([_spread(part.fitted, functions) for part in parts])
+    share = np.asarray(posterior.weights)[:, None]
+    parts = [part.fitted.gaussian.to(np.zeros(0)) for part in posterior.components]
+    functions = scipy.sparse.kron(rows, outputs, format="csr")
+    means = np.stack([functions @ part.mean for part in parts])
+    sds = np.sqrt(np.maximum([part.variances_of(rows, outputs) for part in parts], 0.0))
     mean = np.sum(share * means, axis=0)
     sd = np.sqrt(np.sum(share * (sds**2 + (means - mean) ** 2), axis=0))
     above = np.sum(share * _above(means, sds), axis=0)
@@ -262,13 +268,6 @@ def _of_gaussians(
         return mean, sd, means + ndtri(tails)[:, None] * sds, above
     bounds = np.stack([_quantile(share, means, sds, tail) for tail in tails])
     return mean, sd, bounds, above
-
-
-def _spread(ensemble: Any, functions: Vector) -> Vector:
-    """Return the standard deviation of linear functions (m, P) under N(mean, cov) of an ensemble."""
-    if ensemble.complement is None:
-        return np.asarray(np.linalg.norm(functions @ to_numpy(ensemble.basis), axis=1))
-    return np.asarray(np.sqrt(np.einsum("mp,pq,mq->m", functions, to_numpy(ensemble.cov), functions, optimize=True)))
 
 
 def _above(mean: Vector, sd: Vector, x: Vector | float = 0.0) -> Vector:

@@ -1,0 +1,75 @@
+"""What users pass as features and labels: one sentence that says what is wrong with it and what to do."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse
+from sklearn.datasets import load_iris
+
+import enkbayes as eb
+
+X, y = load_iris(return_X_y=True)
+FRAME = pd.DataFrame(X, columns=["a", "b", "c", "d"])
+TOWN = np.where(y == 0, "Bern", "Oslo")
+PLAIN = {"prior_precision": 1.0, "particles": 40, "random_state": 0}
+
+WRONG = {
+    "text": (FRAME.assign(b=TOWN), "column 'b' of X has text such as 'Bern'; expected numbers"),
+    "text beside numbers": (np.column_stack([X, TOWN]).astype(object), "feature 4 of X has text such as 'Bern'"),
+    "text in lists": ([[1.0, "Bern"], [2.0, "Oslo"]] * 75, "feature 1 of X has text such as 'Bern'"),
+    "dates": (FRAME.assign(b=pd.date_range("2020", periods=150)), "column 'b' of X has dates"),
+    "durations": (FRAME.assign(b=pd.timedelta_range("1D", periods=150)), "column 'b' of X has dates or durations"),
+    "a gap": (FRAME.mask(FRAME > 7.8), "row 131 of column 'a' of X is missing"),
+    "a nullable gap": (FRAME.round().astype("Int64").mask(FRAME > 7.8), "row 131 of column 'a' of X is missing"),
+    "an infinite value": (np.where(X > 7.8, np.inf, X), "row 131 of feature 0 of X is infinite"),
+    "two columns of one name": (FRAME.set_axis(list("aabc"), axis=1), "X has 2 columns named 'a'"),
+    "a gap in a sparse matrix": (scipy.sparse.csr_matrix(np.where(X > 7.8, np.nan, X)), "entries that are NaN"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+@pytest.mark.parametrize("estimator", [eb.EnsembleClassifier, eb.EnsembleRegressor])
+def test_features_that_are_no_numbers_are_named(name, estimator):
+    features, sentence = WRONG[name]
+    with pytest.raises(ValueError, match=sentence):
+        estimator().fit(features, y)
+    fitted = estimator(prior_precision=1.0, particles=40).fit(FRAME if hasattr(features, "columns") else X, y)
+    if name != "text beside numbers":
+        with pytest.raises(ValueError, match=sentence):
+            fitted.predict(features)
+
+
+@pytest.mark.parametrize(("kind", "dtype"), [(int, "i"), (bool, "b")])
+def test_numbers_in_an_array_of_objects_are_classes(kind, dtype):
+    labels = np.asarray([kind(label > 0) for label in y], dtype=object)
+    clf = eb.EnsembleClassifier(**PLAIN).fit(X, labels)
+    assert clf.classes_.dtype.kind == dtype
+    np.testing.assert_array_equal(
+        clf.predict_proba(X), eb.EnsembleClassifier(**PLAIN).fit(X, labels.astype(kind)).predict_proba(X)
+    )
+
+
+def test_tensors_that_record_gradients_are_features():
+    torch = pytest.importorskip("torch")
+    clf = eb.EnsembleClassifier(**PLAIN).fit(torch.tensor(X, requires_grad=True), y)
+    np.testing.assert_array_equal(clf.predict_proba(X), eb.EnsembleClassifier(**PLAIN).fit(X, y).predict_proba(X))
+
+
+@pytest.mark.parametrize("estimator", [eb.EnsembleClassifier, eb.EnsembleRegressor])
+def test_features_far_from_zero_are_warned_of(estimator, recwarn):
+    shifted = FRAME.assign(year=2020 + np.arange(150) % 7)
+    with pytest.warns(UserWarning, match=r"column 'year' of X varies by 2 around 2022.*StandardScaler") as found:
+        estimator(prior_precision=1.0, particles=40, random_state=0).fit(shifted, y)
+    assert found[0].filename == __file__
+    recwarn.clear()
+    estimator(prior_precision=1.0, particles=40, random_state=0).fit(FRAME.assign(constant=1e3), y)
+    assert not [each for each in recwarn if "varies by" in str(each.message)]
+
+
+@pytest.mark.parametrize("kind", ["csr", "csc", "coo", "bsr", "lil", "dok", "dia"])
+def test_every_format_of_sparse_matrices(kind):
+    rows = scipy.sparse.csr_matrix(X[::2])
+    pool = rows.asformat(kind)
+    clf = eb.EnsembleClassifier(**PLAIN).fit(pool, y[::2])
+    np.testing.assert_allclose(clf.predict_proba(pool), clf.predict_proba(X[::2]), atol=1e-12)
+    np.testing.assert_array_equal(eb.acquire(clf, pool, 5), eb.acquire(clf, rows, 5))
