@@ -3,12 +3,14 @@
 import json
 import pickle
 
+import numpy as np
 import pytest
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import nn
 
+import enkbayes as eb
 from enkbayes.nets import BayesianHead, BayesianNetwork
 from enkbayes.storage.container import checksum
 
@@ -169,3 +171,14 @@ def test_other_models_and_damaged_files_are_refused(path):
     path.write_bytes(data)
     with pytest.raises(ValueError, match="checksum"):
         BayesianHead.load(path, model())
+
+
+def test_files_of_other_kinds_say_what_reads_them(tmp_path):
+    model, x = nn.Sequential(nn.Linear(2, 4), nn.ReLU(), nn.Linear(4, 2)), torch.randn(20, 2)
+    head = BayesianHead.fit(model, [(x, torch.arange(20) % 2)], progress=False)
+    head.save(tmp_path / "head.safetensors")
+    with pytest.raises(ValueError, match=r"holds a head or network, which BayesianHead.load\(path, model\) or"):
+        eb.load(tmp_path / "head.safetensors")
+    eb.EnsembleClassifier(prior_precision=1.0).fit(x.numpy(), np.arange(20) % 2).save(tmp_path / "model.safetensors")
+    with pytest.raises(ValueError, match=r"holds a model, which enkbayes.load\(path\) reads, and not a saved head"):
+        BayesianHead.load(tmp_path / "model.safetensors", model)

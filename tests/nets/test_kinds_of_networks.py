@@ -413,3 +413,54 @@ def test_a_network_inside_distributed_data_parallel():
             torch.testing.assert_close(wrapped, plain)
     finally:
         torch.distributed.destroy_process_group()
+
+
+def test_autocast_does_not_reach_the_posterior():
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 3)), torch.randn(90, 4)
+    rows = [(x, torch.arange(90) % 3)]
+    with torch.autocast("cpu", torch.bfloat16):
+        mixed = BayesianHead.fit(model, rows, calibration=rows, particles=40, progress=False)
+        score = OODScore.fit(mixed, rows, calibration=rows, progress=False)(x)
+        proba, samples = mixed(x), mixed.sample_proba(x)
+        network = BayesianNetwork.fit(model, rows, rank=3, particles=20, progress=False)(x)
+    plain = BayesianHead.fit(model, rows, calibration=rows, particles=40, progress=False)
+    for found in (proba, samples, network):
+        assert found.dtype == torch.float32
+        torch.testing.assert_close(found.sum(-1), torch.ones(found.shape[:-1]))
+    torch.testing.assert_close(proba, plain(x), atol=0.03, rtol=0)
+    assert torch.isfinite(score).all()
+
+
+def test_half_precision_networks_can_be_calibrated():
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 3)), torch.randn(90, 4)
+    rows, half = [(x, torch.arange(90) % 3)], [(x.bfloat16(), torch.arange(90) % 3)]
+    plain = BayesianHead.fit(model, rows, calibration=rows, particles=40, progress=False)(x)
+    head = BayesianHead.fit(model.bfloat16(), half, calibration=half, particles=40, progress=False)
+    torch.testing.assert_close(head(x.bfloat16()).float(), plain, atol=0.03, rtol=0)
+
+
+def test_a_hook_that_changes_the_logits_is_not_left_out_in_silence():
+    model, x = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)), torch.randn(30, 4)
+    handle = model[2].register_forward_hook(lambda module, args, output: 2 * output)
+    with pytest.raises(ValueError, match="last layer '2' returns something else than its weights give, as with a hook"):
+        BayesianHead.fit(model, [(x, torch.arange(30) % 3)], progress=False)
+    handle.remove()
+    seen = []
+    model[0].register_forward_hook(lambda module, args, output: seen.append(output) or 2 * output)  # of the body
+    head = BayesianHead.fit(model, [(x, torch.arange(30) % 3)], progress=False)
+    assert seen
+    torch.testing.assert_close(
+        head.features(x), nn.functional.relu(2 * nn.functional.linear(x, *model[0].parameters()))
+    )
+
+
+def test_labels_that_belong_to_a_regression_or_are_one_hot_are_named():
+    model, x = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1)), torch.randn(30, 4)
+    with pytest.raises(
+        ValueError, match=r"labels are real numbers such as .*; expected the classes \[0, 1\], or a regr"
+    ):
+        BayesianHead.fit(model, [(x, torch.randn(30))], progress=False)
+    with pytest.raises(ValueError, match=r"of one-hot labels pass y.argmax\(1\), and for several labels"):
+        BayesianHead.fit(model, [(x, torch.eye(2)[torch.arange(30) % 2])], progress=False)

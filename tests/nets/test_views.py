@@ -1,5 +1,8 @@
 """Averages over random views of the inputs: chosen by held-out rows where they help, and only there."""
 
+import random
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -87,3 +90,55 @@ def test_a_transform_without_a_generator_leaves_the_state_of_torch_alone():
     views = list(Views(torch.nn.Dropout(0.5))(torch.ones(100), 2))
     assert torch.equal(torch.get_rng_state(), before)
     assert not torch.equal(views[1], views[2])
+
+
+WRONG = {
+    "no function": (3, "views= is a int; expected a function of a batch"),
+    "a list": ([turn], "views= is a list; expected a function of a batch"),
+    "nothing returned": (lambda x: None, "views= returned NoneType for float32"),
+    "one row": (
+        lambda x: x[:1],
+        r"views= returned float32 \(1, 8\) for float32 \(400, 8\); expected inputs of the same",
+    ),
+    "another dtype": (lambda x: x.double(), r"views= returned float64 \(400, 8\)"),
+    "other columns": (lambda x: x[:, :2], r"cannot be run on float32 \(400, 2\)"),
+    "not finite": (lambda x: x * torch.nan, "NaN or infinite values for some inputs"),
+    "an error": (lambda x: x["image"], r"views= failed with IndexError .* for float32 \(400, 8\)"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_views_that_are_no_inputs_are_refused_in_a_sentence(name, model):
+    augment, words = WRONG[name]
+    with pytest.raises(ValueError, match=words):
+        fit(BayesianHead, model, views=augment, most_views=2)
+
+
+@pytest.mark.parametrize("most", [0, -1, 2.5, "3"])
+def test_a_number_of_views_is_a_whole_number(most, model):
+    with pytest.raises(ValueError, match=r"most_views is .*; expected a whole number, at least 1"):
+        fit(BayesianHead, model, views=turn, most_views=most)
+
+
+def test_views_draw_the_same_again_and_change_nothing_of_the_users():
+    x, states = torch.zeros(3, 4), (torch.get_rng_state(), np.random.get_state()[1].copy(), random.getstate())  # noqa: NPY002
+
+    def noisy(batch, generator=None):
+        batch += torch.randn(batch.shape) + float(np.random.standard_normal()) + random.random()  # noqa: NPY002
+        return batch
+
+    for augment in (partial(noisy, generator=None), noisy):
+        first, second = (list(Views(augment)(x, 2)) for _ in range(2))
+        assert all(map(torch.equal, first, second))
+        assert not torch.equal(first[1], first[2])
+        assert not x.any()
+    assert torch.equal(torch.get_rng_state(), states[0])
+    assert np.array_equal(np.random.get_state()[1], states[1])  # noqa: NPY002
+    assert random.getstate() == states[2]
+
+
+def test_views_cannot_be_exported(model):
+    head = fit(BayesianHead, model, views=turn, most_views=2)
+    head.view_count = 2
+    with pytest.raises(ValueError, match="views cannot be exported"):
+        torch.export.export(head, (torch.zeros(2, 8),), strict=False)

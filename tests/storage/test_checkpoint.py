@@ -271,7 +271,7 @@ REWRITES = {
     ("how", "words"),
     [
         ("cut off", "damaged or not a safetensors file"),
-        ("a model", "not one of enkbayes; expected the checkpoint of a run"),
+        ("a model", r"holds a model, which enkbayes.load\(path\) reads, and not the checkpoint of a run"),
         ("changed", "checksum"),
         ("later", "format 3, written by .*; this version reads up to 2, so upgrade enkbayes"),
         ("without steps", "header is not readable"),

@@ -48,10 +48,20 @@ def encode(labels: Any, size: int, classes: Any = None) -> tuple[np.ndarray[Any,
             "text or both as numbers"
         )
     numbers = np.minimum(np.searchsorted(known, values), len(known) - 1)
-    unexpected = known[numbers] != values
-    if np.any(unexpected):
-        raise ValueError(f"label {values[unexpected].tolist()[0]!r} is not among the given classes {known.tolist()}")
+    _check_known(values[known[numbers] != values], known)
     return numbers, known
+
+
+def _check_known(unexpected: np.ndarray[Any, Any], known: np.ndarray[Any, Any]) -> None:
+    """Raise a ValueError if there are labels that are not among the known classes."""
+    if not len(unexpected):
+        return
+    if unexpected.dtype.kind == "f" and np.any(unexpected != np.round(unexpected)):
+        fraction = unexpected[unexpected != np.round(unexpected)][0]
+        raise ValueError(
+            f"labels are real numbers such as {fraction:g}; expected the classes {known.tolist()}, or a regression"
+        )
+    raise ValueError(f"label {unexpected.tolist()[0]!r} is not among the given classes {known.tolist()}")
 
 
 def sorted_classes(classes: Any) -> np.ndarray[Any, Any]:

@@ -36,7 +36,8 @@ def to_numpy(x: Array) -> np.ndarray[Any, Any]:
     if isinstance(x, np.ndarray | np.generic) or not compat.is_array_api_obj(x):
         return np.asarray(x)
     if compat.is_torch_array(x):
-        return np.asarray(x.detach().cpu())
+        values = x.detach().cpu()
+        return np.asarray(values.float() if str(values.dtype) == "torch.bfloat16" else values)  # numpy has none
     if compat.is_jax_array(x):
         return np.asarray(x)
     return np.asarray(compat.to_device(x, namespace(x).Device("CPU_DEVICE")))

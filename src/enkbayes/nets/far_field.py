@@ -18,7 +18,7 @@ from enkbayes.core.posterior import Posterior
 from enkbayes.engine.arrays import to_numpy
 from enkbayes.inference.class_distance import direction
 from enkbayes.inference.far_field import Extent, FarFieldChoice, choose, with_constant
-from enkbayes.nets.devices import in_double
+from enkbayes.nets.devices import in_double, in_full_precision
 from enkbayes.nets.layers import Tap
 from enkbayes.nets.loaders import Arguments
 from enkbayes.nets.positions import Padding
@@ -105,6 +105,7 @@ class FarField(nn.Module):  # type: ignore[misc]
         """Return the variance (n,) for recorded outputs."""
         return self.variance(self.leverages(outputs))
 
+    @in_full_precision
     def leverages(self, outputs: dict[int, torch.Tensor]) -> list[torch.Tensor]:
         """Return the mean log leverages (n,) of recorded outputs, and of their directions."""
         return mean_leverages(self.extents, outputs, self.places)

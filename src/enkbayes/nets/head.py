@@ -18,6 +18,7 @@ from enkbayes.core.logit_noise import noisy_members, noisy_predictive
 from enkbayes.core.posterior import MEMBERS, Posterior
 from enkbayes.inference import Calibration
 from enkbayes.inference.far_field import FarFieldChoice
+from enkbayes.nets.devices import in_full_precision
 from enkbayes.nets.far_field import FarField
 from enkbayes.nets.files import linear_in, place_in, read, readable, restore, write
 from enkbayes.nets.last_layer import (
@@ -276,6 +277,7 @@ class BayesianHead(PosteriorModule):
         found = self.body(*args, **kwargs).reshape(-1, self.map.features).to(self._ensemble().mean.dtype)
         return finite(found)
 
+    @in_full_precision
     def proba_given(self, features: torch.Tensor, noise: torch.Tensor | None) -> torch.Tensor:
         """Return the probabilities (n, K) for inputs (n, D) of the last layer, and the variance (n,) of the noise."""
         ensemble = self._ensemble()

@@ -22,7 +22,7 @@ from enkbayes.inference import Calibration, calibrate, uncalibrated
 from enkbayes.inference.far_field import FarFieldChoice, informative_rows
 from enkbayes.inference.leave_one_out import leave_one_out_logits
 from enkbayes.inference.linear_regression import regression_problem
-from enkbayes.nets.devices import DOUBLE
+from enkbayes.nets.devices import DOUBLE, in_full_precision
 from enkbayes.nets.far_field import FarField, Leverages, Moments
 from enkbayes.nets.layers import Layer, encoder, linear_layer, place_of, split_last_layer
 from enkbayes.nets.loaders import Labels, Place, Reader, device_of, shown
@@ -153,6 +153,7 @@ def stated_precisions(weights: Any, bias: Any) -> tuple[float | None, float | No
     return weights, bias
 
 
+@in_full_precision
 def fit_classes(
     data: LastLayer,
     *,
@@ -196,6 +197,7 @@ def _calibrated(data: LastLayer, sampler: Sampler | None, settings: dict[str, An
     return _fitted(data, problem, exact, posterior, report, found, choice)
 
 
+@in_full_precision
 def fit_regression(
     data: LastLayer,
     *,

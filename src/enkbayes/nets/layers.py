@@ -161,6 +161,12 @@ def split_last_layer(body: nn.Module, x: Any, name: str | None) -> tuple[nn.Modu
             f"the model's output is not the output {which}, as with a softmax or sigmoid at its end; {REMEDY}"
         )
     layer = Layer.of(linear_layer(body, last))
+    inputs, outputs = next(each[1:] for each in reversed(calls) if each[0] == last)
+    if not _alike(nn.functional.linear(inputs, layer.weight, layer.bias), outputs):
+        raise ValueError(
+            f"the last layer {last!r} returns something else than its weights give, as with a hook or an adapter; "
+            f"merge it into the weights, or {REMEDY}"
+        )
     body = without_layer(body, last)
     if found is not None and not _same(_called(body, x), found[1]):
         raise ValueError(f"the model does more than change shapes after its last layer {last!r}; {REMEDY}")
@@ -198,6 +204,12 @@ def _same(found: torch.Tensor | None, expected: torch.Tensor, atol: float = 1e-8
     if found is None or found.numel() != expected.numel():
         return False
     return bool(torch.allclose(found.reshape(expected.shape), expected, atol=atol, equal_nan=True))
+
+
+def _alike(found: torch.Tensor, expected: torch.Tensor) -> bool:
+    """Return whether outputs of a layer are equal, up to the rounding of half precision."""
+    size = float(expected.abs().max()) if expected.numel() else 0.0
+    return bool(torch.allclose(found.double(), expected.double(), rtol=0.02, atol=0.02 * size, equal_nan=True))
 
 
 def without_layer(body: nn.Module, name: str) -> nn.Module:

@@ -23,6 +23,8 @@ Arguments: TypeAlias = tuple[tuple[Any, ...], dict[str, Any]]
 """Positional and keyword arguments of a model."""
 
 INPUT_KEYS = ("x", "input", "inputs", "image", "images", "img", "pixel_values", "input_ids", "features", "data")
+HELD_OUT = {"Calibration": "calibration=", "Views": "calibration=, read a second time for views=,"}
+"""What a loader is called in messages, by the title of its progress bar."""
 LABEL_KEYS = ("y", "label", "labels", "target", "targets", "class", "classes")
 
 
@@ -49,18 +51,15 @@ class Reader:
         [1.0, 0.0]
         """
         x = self._inputs_of(batch)
-        labels = _find(batch, self.labels, 1, LABEL_KEYS, "labels")
-        if isinstance(labels, torch.Tensor) and labels.is_floating_point():
-            labels = labels.to(torch.promote_types(labels.dtype, torch.float32))  # numpy has no bfloat16
-        y = to_numpy(labels)
+        y = to_numpy(_find(batch, self.labels, 1, LABEL_KEYS, "labels"))
         if y.ndim == 2 and y.shape[1] == 1 and not self.several:
             y = y[:, 0]
         if y.ndim != 1 + self.several:
             raise ValueError(
                 f"labels of a batch have shape {y.shape}; expected (n, K), 0 or 1 for each of K labels"
                 if self.several
-                else f"labels of a batch have shape {y.shape}; expected (n,) or (n, 1) with a class in each row; for "
-                "several labels in a row use MultiLabel"
+                else f"labels of a batch have shape {y.shape}; expected (n,) or (n, 1) with a class in each row; of "
+                "one-hot labels pass y.argmax(1), and for several labels in a row use MultiLabel"
             )
         return to_device(x, self.device), y
 
@@ -166,7 +165,10 @@ def shown(loader: Iterable[Any], title: str, *, enabled: bool) -> Iterator[Any]:
         empty = False
         yield batch
     if empty:
-        raise ValueError("the loader yields no batches; expected the training data (a generator can be read only once)")
+        raise ValueError(
+            f"{HELD_OUT.get(title, 'the loader')} yields no batches; expected rows (a generator can be read only once: "
+            "pass a DataLoader or a list)"
+        )
 
 
 @dataclass(frozen=True, eq=False)

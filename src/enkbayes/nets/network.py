@@ -20,6 +20,7 @@ from enkbayes.core.posterior import MEMBERS, Posterior
 from enkbayes.core.problem import Problem
 from enkbayes.inference import Calibration
 from enkbayes.inference.far_field import FarFieldChoice, informative_rows
+from enkbayes.nets.devices import in_full_precision
 from enkbayes.nets.far_field import FarField, Leverages, Moments, watched
 from enkbayes.nets.files import check_shape, parameters_in, place_in, read, readable, restore, write
 from enkbayes.nets.linearised import Linearised, choose, held_out_logits
@@ -84,6 +85,7 @@ class BayesianNetwork(PosteriorModule):
         self._weights, self._output, self._vectorise = space.network.weights, space.network.output, space.vectorise
 
     @classmethod
+    @in_full_precision
     def fit(
         cls,
         model: nn.Module,
@@ -259,6 +261,7 @@ class BayesianNetwork(PosteriorModule):
         """How often the network runs for a prediction: once for each particle."""
         return int(self.points.shape[0])
 
+    @in_full_precision
     def proba_given(self, inputs: Callable[[torch.Tensor], torch.Tensor], noise: torch.Tensor | None) -> torch.Tensor:
         """Return the probabilities (n, K) for the logits as a function of particles, and the variance (n,) of the
         noise.

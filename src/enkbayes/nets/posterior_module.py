@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from enkbayes.core.arguments import check_count
 from enkbayes.core.ensemble import AffineEnsemble
 from enkbayes.core.likelihoods import Likelihood
 from enkbayes.core.low_rank import Complement, Frame
@@ -24,14 +25,17 @@ from enkbayes.inference.far_field import FarFieldChoice
 from enkbayes.inference.rejection import HeldOutConfidence
 from enkbayes.inference.trust import Trust
 from enkbayes.inference.views import ViewsChoice, choose_views, sharpened
+from enkbayes.nets.devices import in_full_precision
 from enkbayes.nets.far_field import FarField
 from enkbayes.nets.loaders import Place, Reader, call, device_of
+from enkbayes.nets.models import run
 from enkbayes.nets.threads import in_few_threads, one_pass
 from enkbayes.nets.views import Augment, Views
 
 BUFFERS = ("mean", "basis", "points")
 COMPLEMENT = ("left", "right", "variance", "tightening", "seed")
 KEPT = 2**24  # numbers of particles that a module keeps between calls; more are formed in every call
+EXPORTING = getattr(torch.compiler, "is_exporting", torch.compiler.is_compiling)  # PyTorch 2.6 and older lack it
 UNKNOWN = Info(
     "unknown", 0, converged=False, residual=math.nan, message="not fitted here", blend=0.0, time=0.0, seconds=0.0
 )
@@ -107,6 +111,8 @@ class PosteriorModule(nn.Module):  # type: ignore[misc]
         """
         if self.view_count == 0:
             return self._predict(*args, **kwargs)
+        if EXPORTING():
+            raise ValueError("views cannot be exported; export a head or network that was fitted without views=")
         return sharpened(self._averaged(self._predict, args, kwargs), float(self.view_settings[1]))
 
     @in_few_threads
@@ -171,10 +177,11 @@ class PosteriorModule(nn.Module):  # type: ignore[misc]
         """Let held-out batches (inputs, labels) choose how many views of an input to average; see
         `enkbayes.inference.views`.
         """
+        check_count("most_views", most)
         views, found, numbers = Views(augment, seed), [], []
         with torch.no_grad():
             for x, y in calibration:
-                found.append(np.stack([to_numpy(call(self._predict, seen)) for seen in views(x, most)]))
+                found.append(np.stack([to_numpy(run(self._predict, seen)) for seen in views(x, most)]))
                 numbers.append(y)
         choice = choose_views(np.concatenate(found, axis=1), np.concatenate(numbers).astype(int))
         self.view_settings.copy_(torch.tensor([choice.count, choice.power]))
@@ -219,11 +226,13 @@ class PosteriorModule(nn.Module):  # type: ignore[misc]
         with torch.no_grad():
             return self.inputs_and_noise(*args, **kwargs)[1]
 
+    @in_full_precision
     def samples_given(self, inputs: Any, noise: torch.Tensor | None) -> torch.Tensor:
         """Return `sample_proba` for the argument of the posterior's predictions, and the variance of the noise."""
         found: torch.Tensor = self.posterior.sample_proba(inputs, noise=noise)
         return found
 
+    @in_full_precision
     def uncertainty_given(self, inputs: Any, noise: torch.Tensor | None) -> Uncertainty:
         """Return `predict_uncertainty` for the argument of the posterior's predictions, and the variance of the
         noise.

@@ -24,6 +24,12 @@ from enkbayes.storage.files import replacing
 Tensors = dict[str, np.ndarray[Any, Any]]
 Header = dict[str, Any]
 DTYPES = ("F32", "F64")
+READERS = {
+    "enkbayes": "a model, which enkbayes.load(path) reads",
+    "enkbayes.checkpoint": "the checkpoint of a run, from which the same fit resumes",
+    "enkbayes.nets": "a head or network, which BayesianHead.load(path, model) or BayesianNetwork.load reads",
+}
+"""What files of the package are, by the names of their kinds, and what reads them."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +84,8 @@ def read(path: str | Path, kind: Kind) -> tuple[Header, Tensors]:
     try:
         with safe_open(str(path), framework="numpy") as file:
             metadata = file.metadata() or {}
+            if other := [what for name, what in READERS.items() if name in metadata and name != kind.name]:
+                raise ValueError(f"{path} holds {other[0]}, and not {kind.meaning}")
             if not {kind.name, "sha256"} <= metadata.keys():
                 raise ValueError(f"{path} is a safetensors file, but not one of enkbayes; expected {kind.meaning}")
             names = list(file.keys())
