@@ -395,3 +395,52 @@ def test_outputs_are_checked_before_any_work(tmp_path):
 def test_whole_numbers_as_numpy_writes_them_are_classes_without_decimals(word, shown):
     table = Table({"y": np.array([word, "0.000000000000000000e+00"], dtype=object)})
     assert class_labels(table, "y").tolist() == [shown, "0"]
+
+
+WRITTEN = {
+    "decimal commas": "0,{:03d}",
+    "thousands": "{:d},250",
+    "apostrophes": "{:d}'250",
+    "currencies": "${:d}.50",
+    "per cent": "{:d} %",
+    "units": "{:d}.5 kg",
+}
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_numbers_in_other_spellings_are_not_left_out_as_text(name):
+    entries = [WRITTEN[name].format(100 + i) for i in range(50)]
+    table = Table({"a": np.asarray(entries, dtype=object), "b": np.arange(50) % 7.0})
+    with pytest.raises(ValueError, match=r"column 'a' has numbers such as .*; expected them with a decimal point"):
+        Preprocessing.fit(table)
+
+
+@pytest.mark.parametrize(
+    "spelling", ["2020-01-{:02d}", "{:02d}.02.2020", "12:{:02d}", "10.0.0.{:d}", "k{:d}", "{:d} ab{:d}"]
+)
+def test_dates_addresses_and_ids_are_left_out(spelling):
+    entries = [spelling.format(i, i) for i in range(50)]
+    found = Preprocessing.fit(Table({"a": np.asarray(entries, dtype=object), "b": np.arange(50) % 7.0}))
+    assert [name for name, _ in found.left_out] == ["a"]
+
+
+def test_a_column_that_is_mostly_numbers_is_not_left_out_as_text():
+    entries = np.asarray([str(0.5 * i) if i % 4 else "about 3" for i in range(50)], dtype=object)
+    with pytest.raises(ValueError, match="row 1 of column 'a' is 'about 3'; expected a number"):
+        Preprocessing.fit(Table({"a": entries, "b": np.arange(50) % 7.0}))
+
+
+def test_an_index_in_any_order_numbers_the_rows():
+    order = np.random.default_rng(0).permutation(50)
+    columns = {"column_1": 3.0 * order, "n": order + 1.0, "b": np.arange(50) % 7.0, "ids": 3.0 * order}
+    found = Preprocessing.fit(Table(columns))
+    assert found.left_out == (("column_1", "numbers the rows"), ("n", "numbers the rows"))
+
+
+def test_classes_that_differ_in_case_only_are_noted():
+    labels = np.asarray(["Yes", "no", "yes"] * 10, dtype=object)
+    found = Preprocessing.fit(Table({"b": np.arange(30) % 7.0, "y": labels}), "y")
+    (note,) = found.notes
+    assert note.startswith("the classes 'Yes', 'yes' of column 'y' differ in upper and lower case only; write them")
+    with pytest.raises(ValueError, match="target 'Y' is not in the data; did you mean 'y'"):
+        Table({"y": labels}).column("Y", "target")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -11,6 +12,11 @@ import numpy as np
 
 from enkbayes.estimators.table import MISSING, NO_NUMBER, Table, listed, numbers, texts
 
+UNNAMED = "column_1"  # what a table calls a first column without a name
+WRITTEN = re.compile(
+    r"[$€£¥]? ?[+-]?[$€£¥]? ?(\d{1,3}([.,' \u00a0\u202f]\d{3})+([.,]\d+)?|\d+([.,]\d+)?)( ?([%$€£¥]|[A-Za-z]{1,3}))?"
+)
+"""A number as people write it."""
 MOST_CATEGORIES = 100
 """Categories of a column that become features; rarer ones count as unseen."""
 
@@ -92,7 +98,7 @@ def fitted_column(table: Table, name: str, notes: list[str]) -> Column | str:
         return "is empty" if _words(table.column(name)) <= MISSING else _fit_category(table, name, notes)
     if np.all(present == present[0]):
         return "is constant"
-    if len(present) == len(x) > 9 and np.all(np.diff(x) == 1):
+    if _numbers_the_rows(x, unnamed=name == UNNAMED):
         return "numbers the rows"
     # dividing by the largest value avoids overflow, and underflow of the squares of tiny values
     peak = np.max(np.abs(present))
@@ -102,6 +108,17 @@ def fitted_column(table: Table, name: str, notes: list[str]) -> Column | str:
     if len(present) < len(x):
         notes.append(_note_of_gaps(table.column(name), name, len(x) - len(present), fill))
     return NumberColumn(name, mean, scale, fill)
+
+
+def _numbers_the_rows(x: np.ndarray[Any, Any], *, unnamed: bool) -> bool:
+    """Return whether more than nine numbers are those of rows: consecutive ones in any order, or different whole ones
+    in a first column without a name, the index that pandas writes.
+
+    >>> _numbers_the_rows(np.asarray([4.0, 9, 2, 3, 5, 6, 7, 8, 1, 10]), unnamed=False)
+    True
+    """
+    steps = np.diff(np.sort(x)) if len(x) > 9 else np.zeros(1)
+    return bool(np.all(steps == 1) or (unnamed and np.all(steps >= 1) and np.all(x % 1 == 0)))
 
 
 def _note_of_gaps(values: np.ndarray[Any, Any], name: str, count: int, fill: float) -> str:
@@ -120,6 +137,7 @@ def _fit_category(table: Table, name: str, notes: list[str]) -> Column | str:
     counts = Counter(texts(table.column(name)).tolist())
     categories = len(counts) - ("" in counts)
     if categories > 20 and 2 * categories > table.rows - counts[""]:
+        _check_not_numbers(table, name)
         return "has a different text in nearly every row, as ids and names do"
     if len(counts) == 1:
         return "is constant"
@@ -136,6 +154,21 @@ def _fit_category(table: Table, name: str, notes: list[str]) -> Column | str:
         )
     kept = sorted(counts, key=lambda text: (-counts[text], text))[:MOST_CATEGORIES]
     return CategoryColumn(name, tuple(sorted(kept)))
+
+
+def _check_not_numbers(table: Table, name: str) -> None:
+    """Raise a ValueError if a column that would be left out as text is one of numbers, most of them, or all of them
+    written in another way: with decimal commas, separators, a currency or a unit.
+    """
+    if _share_of_numbers(table.column(name)) > 0.5:
+        finite_numbers(table, name)  # reports the first entry that is no number
+    present = [text for text in texts(table.column(name)) if text]
+    written = [text for text in present if WRITTEN.fullmatch(text)]
+    if len(written) > 0.9 * len(present) and len({re.sub(r"[^A-Za-z]", "", text) for text in written}) == 1:
+        raise ValueError(
+            f"column {name!r} has numbers such as {written[0]!r}; expected them with a decimal point and without "
+            "separators, currencies and units, as 1234.5: write them so, or remove the column"
+        )
 
 
 def _share_of_numbers(values: np.ndarray[Any, Any]) -> float:

@@ -94,6 +94,7 @@ class Preprocessing:
         notes: list[str] = []
         for name in table.columns:
             if name == target:
+                notes.extend(_notes_on_classes(table, target))
                 continue
             fitted = fitted_column(table, name, notes)
             if isinstance(fitted, str):
@@ -193,3 +194,16 @@ class Preprocessing:
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"the preprocessing in the model file is damaged ({error}); fit the model again") from None
         return cls(columns, target, left_out, notes)
+
+
+def _notes_on_classes(table: Table, target: str) -> list[str]:
+    """Return a remark about classes that differ in upper and lower case only."""
+    spelled: dict[str, set[str]] = {}
+    for text in texts(table.column(target)):
+        spelled.setdefault(text.lower(), set()).add(text)
+    return [
+        f"the classes {listed(sorted(several))} of column {target!r} differ in upper and lower case only; write them "
+        "alike if they are one class"
+        for several in spelled.values()
+        if len(several) > 1
+    ]

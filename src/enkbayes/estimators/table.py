@@ -75,7 +75,8 @@ class Table:
     def column(self, name: str, what: str = "column") -> np.ndarray[Any, Any]:
         """Return a column by name; if there is none, raise a ValueError that lists the columns."""
         if name not in self.columns:
-            close = difflib.get_close_matches(name, self.columns, n=2)
+            close = [own for own in self.columns if own.lower() == name.lower()]
+            close = close or difflib.get_close_matches(name, self.columns, n=2)
             hint = f"did you mean {' or '.join(map(repr, close))}?" if close else ""
             hint = hint or f"their columns are {listed(list(self.columns))}"
             raise ValueError(f"{what} {name!r} is not in the data; {hint}")

@@ -102,7 +102,7 @@ def check_features(X: Any) -> None:
         suspect = np.arange(len(column)) if column.dtype.kind in "OUSmM" else np.zeros(0, dtype=int)
         if column.dtype.kind == "f":
             suspect = np.flatnonzero(~np.isfinite(column))
-        for row in suspect:
+        for row in suspect.tolist():
             _check_entry(name, row, column[row])
 
 

@@ -79,7 +79,7 @@ def acquire(clf: Sampled, pool: Any, n: int, *, candidates: int | None = None, s
     """
     if not hasattr(clf, "sample_proba"):
         raise TypeError(f"clf is a {type(clf).__name__}; expected a fitted classifier with sample_proba")
-    rows = pool if hasattr(pool, "shape") and not isinstance(pool, memoryview) else np.asarray(pool)
+    rows: Any = pool if hasattr(pool, "shape") and not isinstance(pool, memoryview) else np.asarray(pool)
     if scipy.sparse.issparse(rows):
         rows = rows.tocsr()  # some formats have no rows to take
     if len(rows.shape) < 2:

@@ -43,10 +43,9 @@ class Views:
         """Yield the batch and its views."""
         yield x
         generator = torch.Generator().manual_seed(self.seed)
-        arguments = (generator,) if takes_generator(self.augment) else ()
         for i in range(count):
             with _seeded(self.seed + 1000 * (i + 1)):
-                seen = self._view(_copied(x), arguments)
+                seen = self._view(_copied(x), generator)
             if not _alike(seen, x):
                 raise ValueError(
                     f"views= returned {described(seen)} for {described(x)}; expected inputs of the same kind, dtype "
@@ -54,9 +53,12 @@ class Views:
                 )
             yield seen
 
-    def _view(self, x: Any, arguments: tuple[Any, ...]) -> Any:
+    def _view(self, x: Any, generator: torch.Generator) -> Any:
+        place = generator_place(self.augment)
         try:
-            return self.augment(x, *arguments)
+            if isinstance(place, str):
+                return self.augment(x, **{place: generator})
+            return self.augment(x) if place is None else self.augment(x, generator)
         except FAILURES as error:
             reason = " ".join(str(error).split())[:200]
             raise ValueError(
@@ -100,19 +102,22 @@ def _alike(seen: Any, x: Any) -> bool:
     return True
 
 
-def takes_generator(augment: Augment) -> bool:
-    """Return whether a function takes a generator after the batch.
+def generator_place(augment: Augment) -> int | str | None:
+    """Return where a function takes a generator: 1 after the batch, its name as a keyword, None nowhere.
 
-    >>> takes_generator(lambda x, generator: x), takes_generator(lambda x: x), takes_generator(lambda x, scale=1: x)
-    (True, False, False)
+    >>> generator_place(lambda x, generator: x), generator_place(lambda x, *, generator=None: x)
+    (1, 'generator')
+    >>> generator_place(lambda x: x), generator_place(lambda x, scale=1: x)
+    (None, None)
     """
     if isinstance(augment, torch.nn.Module):
         augment = augment.forward
     try:
         parameters = list(inspect.signature(augment).parameters.values())
     except (TypeError, ValueError):
-        return False
-    required = [
-        p for p in parameters if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
-    ]
-    return len(required) >= 2 or any(p.name == "generator" for p in parameters)
+        return None
+    named = any(p.name == "generator" for p in parameters)
+    placed = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    if named and all(p.name != "generator" for p in placed[:2]):
+        return "generator"
+    return 1 if named or len([p for p in placed if p.default is p.empty]) >= 2 else None
