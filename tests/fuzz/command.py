@@ -1,6 +1,7 @@
 """Fuzz cases of the command line: hostile tables, files and options, by `fit`, `predict` and `evaluate`."""
 
 import gc
+import gzip
 import os
 import sys
 import tempfile
@@ -65,6 +66,11 @@ FILES = {
     "cut": lambda frame, path: path.write_bytes(_bytes(frame)[:-7]),
     "cut in a quote": lambda frame, path: path.write_bytes(_bytes(frame) + b'1,2,"3'),
     "extra field": lambda frame, path: path.write_bytes(_bytes(frame) + b"1,2,3,4,5,6\n"),
+    "index": lambda frame, path: frame.to_csv(path, errors="surrogatepass"),
+    "shuffled index": lambda frame, path: frame.sample(frac=1, random_state=0).to_csv(path, errors="surrogatepass"),
+    "commas in Europe": lambda frame, path: path.write_bytes(_bytes(frame).replace(b",", b";").replace(b".", b",")),
+    "html": lambda frame, path: path.write_bytes(b"<!DOCTYPE html><html><body>404</body></html>"),
+    "gzip": lambda frame, path: path.write_bytes(gzip.compress(_bytes(frame))),
     "blank lines": lambda frame, path: path.write_bytes(_bytes(frame).replace(b"\n", b"\n\n")),
     "nothing": lambda frame, path: path.write_bytes(b""),
     "zeros": lambda frame, path: path.write_bytes(bytes(300)),
@@ -110,6 +116,12 @@ COLUMNS = {
     "tiny": lambda n, rng: (1e-310 * rng.standard_normal(n)).astype(str),
     "far": lambda n, rng: (1e15 + rng.standard_normal(n)).astype(str),
     "mixed": lambda n, rng: np.where(rng.random(n) < 0.2, "x", "2"),
+    "decimal commas": lambda n, rng: [f"{v:.3f}".replace(".", ",") for v in rng.standard_normal(n)],
+    "thousands": lambda n, rng: [f"{1000 + i},{i:03d}" for i in range(n)],
+    "units": lambda n, rng: [f"{i}.5 kg" for i in range(n)],
+    "dates": lambda n, rng: [f"2020-01-{i % 28 + 1:02d}" for i in range(n)],
+    "index": lambda n, rng: rng.permutation(n).astype(str),
+    "mostly numbers": lambda n, rng: np.where(rng.random(n) < 0.3, "about 3", rng.standard_normal(n).astype(str)),
     "booleans": lambda n, rng: np.where(rng.random(n) < 0.5, "True", "False"),
     "copy of y": lambda n, rng: [str(i % 2) for i in range(n)],
 }
@@ -121,6 +133,7 @@ TARGETS = {
     "numbers": lambda n, rng: rng.standard_normal(n).astype(str),
     "all different": lambda n, rng: [f"c{i}" for i in range(n)],
     "odd names": lambda n, rng: rng.choice(["a,b", 'q"', "\n", "[bold]"], n),
+    "spellings": lambda n, rng: rng.choice(["Yes", "yes", "no"], n),
     "spaces": lambda n, rng: rng.choice([" u", "u", "u "], n),
     "floats": lambda n, rng: rng.choice(["1.0", "0.0", "1"], n),
     "one odd row": lambda n, rng: ["u"] * (n - 1) + ["v"],
@@ -153,7 +166,7 @@ CHOICES = (
     OPTIONS
     | {"cell": list(CELLS), "header": list(CELLS), "train": list(FILES), "new": list(FILES), "column": list(COLUMNS)}
     | {"y": list(TARGETS), "new cell": list(CELLS), "strict": ["--strict"], "model": list(FILES)}
-    | {"evaluate": ["new", "train", "show"]}
+    | {"evaluate": ["new", "train", "show", "show in units", "ood"]}
     | {"predictions": ["p.csv", "p.parquet", "p.txt", "new.csv", "no/p.csv", ".", ""]}
     | {"extra": ["--no-such", "--json=3", "more", "--quiet", "--json"], "left out": ["a", "b", "y", "extra"]}
     | {"also": list(ALSO)}
@@ -232,12 +245,15 @@ def session(case, rng, folder):
         raise Refused(refusal)
     found = pd.read_parquet(out) if out.endswith("parquet") else pd.read_csv(out)
     check_proba(np.round(found[[c for c in found if c.startswith("p_")]].to_numpy(), 15))
-    if case.get("evaluate") == "show":
-        refusal = call(["show", model])
-    elif "evaluate" in case:
-        refusal = call(["evaluate", model, data if case["evaluate"] == "new" else train, "--target", "y", "--json"])
-        if refusal:
-            raise Refused(refusal)
+    evaluate = ["evaluate", model, data if case.get("evaluate") == "new" else train, "--target", "y", "--json"]
+    words = {
+        "show": ["show", model],
+        "show in units": ["show", model, "--original-units"],
+        "ood": [*evaluate, "--ood", data],
+    }.get(case.get("evaluate"), evaluate)
+    refusal = call(words) if "evaluate" in case else None
+    if refusal:
+        raise Refused(refusal)
 
 
 def call(words):

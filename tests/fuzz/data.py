@@ -44,6 +44,16 @@ FEATURES = {
     "list": lambda x, rng: x.tolist(),
     "ragged": lambda x, rng: [row[: 1 + i % 3] for i, row in enumerate(x.tolist())],
     "frame": lambda x, rng: pd.DataFrame(x, columns=[f"c{i}" for i in range(x.shape[1])]),
+    "frame with text": lambda x, rng: pd.DataFrame(x).assign(town=np.where(x[:, 0] > 0, "Bern", "Oslo")),
+    "frame with dates": lambda x, rng: pd.DataFrame(x).assign(day=pd.date_range("2020", periods=len(x))),
+    "frame with a name twice": lambda x, rng: pd.DataFrame(x, columns=["a", "b", "a"]),
+    "nullable": lambda x, rng: pd.DataFrame(np.round(3 * x)).astype("Int64"),
+    "nullable with gaps": lambda x, rng: pd.DataFrame(np.round(3 * x)).astype("Int64").mask(x > 1),
+    "years": lambda x, rng: np.round(2020 + 3 * x),
+    "sparse coo": lambda x, rng: scipy.sparse.coo_array(np.where(x > 0, x, 0)),
+    "sparse bsr": lambda x, rng: scipy.sparse.bsr_matrix(np.where(x > 0, x, 0)),
+    "sparse dia": lambda x, rng: scipy.sparse.dia_array(np.where(x > 0, x, 0)),
+    "sparse with nan": lambda x, rng: scipy.sparse.csr_array(np.where(x > 0, np.nan, 0)),
     "read-only": lambda x, rng: frozen(x),
     "fortran": lambda x, rng: np.asfortranarray(x),
     "big-endian": lambda x, rng: x.astype(">f8"),
@@ -78,6 +88,19 @@ LABELS = {
     "short": lambda y, rng: y[:-1],
     "column": lambda y, rng: y[:, None],
     "one-hot": lambda y, rng: np.eye(3)[y],
+    "multi-hot": lambda y, rng: multi_hot(y),
+    "absent label": lambda y, rng: np.column_stack([y > 0, np.zeros_like(y)]).astype(int),
+    "label of every row": lambda y, rng: np.column_stack([y > 0, np.ones_like(y)]).astype(int),
+    "multi-hot frame": lambda y, rng: pd.DataFrame(multi_hot(y), columns=["dog", "cat"]),
+    "nullable multi-hot": lambda y, rng: pd.DataFrame(multi_hot(y)).astype("Int64"),
+    "multi-hot with gaps": lambda y, rng: pd.DataFrame(multi_hot(y)).astype("Int64").mask(multi_hot(y) > 0),
+    "sparse multi-hot": lambda y, rng: scipy.sparse.csr_matrix(multi_hot(y)),
+    "several classes": lambda y, rng: np.column_stack([y, y]),
+    "lists of labels": lambda y, rng: [list(range(int(v))) for v in y],
+    "sets of labels": lambda y, rng: [set(range(int(v))) for v in y],
+    "objects of booleans": lambda y, rng: (y > 0).astype(object),
+    "nullable": lambda y, rng: pd.Series(y, dtype="Int64"),
+    "nullable with gaps": lambda y, rng: pd.Series(y, dtype="Int64").mask(y > 1),
     "list": lambda y, rng: y.tolist(),
     "tuples": lambda y, rng: [(int(v), 1) for v in y],
     "complex": lambda y, rng: y + 1j,
@@ -139,6 +162,10 @@ def frozen(x):
     x = x.copy()
     x.flags.writeable = False
     return x
+
+
+def multi_hot(y):
+    return np.column_stack([y > 0, y > 1]).astype(int)
 
 
 def plain_rows(seed, size=24):

@@ -130,7 +130,10 @@ REGRESSOR = {
 
 ACTIONS = {
     "first": ["partial_fit", "partial_fit with classes", "partial_fit with a None", "partial_fit other classes"],
-    "second": ["fit", "partial_fit", "polish", "clone", "pickle", "set_params", "other rows"],
+    "second": [
+        *("fit", "partial_fit", "forget", "forget auto", "remember", "polish", "clone", "pickle", "set_params"),
+        "other rows",
+    ],
     "kind": ["regressor"],
     "held_out": ["training", "nan", "narrow", "none", "number", "far", "one", "no rows"],
 }
@@ -163,7 +166,9 @@ def first(case, model, X, Y, weight, x):
             size = len(rows) if hasattr(rows, "__len__") and not hasattr(rows, "nnz") else 2
             options |= {"X_val": rows, "y_val": Y if size == 24 else np.resize(np.asarray(Y), size)}
         return model.fit(X, Y, weight, **options)
-    seen = list(dict.fromkeys(np.asarray(Y).ravel().tolist())) if kind == "partial_fit with classes" else None
+    seen = None
+    if kind == "partial_fit with classes" and not isinstance(Y, list):
+        seen = list(dict.fromkeys(np.asarray(Y).ravel().tolist()))
     classes = {
         "partial_fit": None,
         "partial_fit with classes": seen,
@@ -177,6 +182,10 @@ def second(case, model, X, Y, weight):
     kind = case.get("second")
     if kind in ("fit", "partial_fit"):
         getattr(model, kind)(X, Y, sample_weight=weight)
+    elif kind in ("forget", "forget auto"):
+        model.partial_fit(X, Y, sample_weight=weight, forget="auto" if kind == "forget auto" else 0.5)
+    elif kind == "remember":
+        model.remember()
     elif kind == "polish":
         model.polish(2)
     elif kind == "clone":
@@ -200,6 +209,11 @@ def scored(model, X, Y):
     require(not np.isnan(model.predict_log_proba(X)).any(), "log probabilities are not numbers")
 
 
+def chosen(model, X, Y):
+    found = eb.acquire(model, X, 1)
+    require(found.shape == (1,), "acquire chose another number of rows")
+
+
 def in_words(model, X, Y):
     repr(model)
     repr(model.posterior_.info if hasattr(model, "posterior_") else model.estimators_)
@@ -217,6 +231,8 @@ ASKED = {
     "coef_": lambda model, X, Y: model.coef_,
     "ood_score": lambda model, X, Y: require(np.isfinite(model.ood_score(X)).all(), "the score is not finite"),
     "reject_threshold": lambda model, X, Y: model.reject_threshold(X, Y, max_error=0.2),
+    "own threshold": lambda model, X, Y: model.reject_threshold(max_error=0.4),
+    "acquire": chosen,
     "arviz": lambda model, X, Y: model.to_arviz(draws=20),
     "scores": scored,
 }

@@ -273,12 +273,26 @@ BOTH = {
     "output": {"first": lambda found: found[0], "0": 0, "logits": "logits", "text": lambda found: "x", "9": 9},
 }
 
+VIEWS = {
+    "noise": lambda x: x + 0.3 * torch.randn_like(x),
+    "with a generator": lambda x, generator: x + 0.3 * torch.randn(x.shape, generator=generator),
+    "in place": lambda x: x.mul_(1.1),
+    "nan": lambda x: x * torch.nan,
+    "one row": lambda x: x[:1],
+    "another width": lambda x: x[:, :1],
+    "double": lambda x: x.double(),
+    "nothing": lambda x: None,
+    "an error": lambda x: x["image"],
+    "text": "x",
+}
+
 CHOICES = (
     {name: list(values) for name, values in (HEAD | NETWORK | BOTH).items()}
     | {"model": list(MODELS), "outputs": ["1", "2", "3"], "x": list(INPUTS), "y": list(LABELS), "loader": list(LOADERS)}
     | {"kind": ["network", "score"], "held_out": list(LOADERS), "held_out x": list(INPUTS), "rows of": list(INPUTS)}
     | {"run seed": ["-1", "None", "x", "7"], "task": ["regression", "labels"]}
     | {"then": ["state", "file", "pickle", "copy", "half", "double", "train", "export", "uncertainty", "moved"]}
+    | {"also": ["autocast", "threshold", "trust"], "views": list(VIEWS), "most_views": list(COUNTS)}
 )
 
 strategy = cases(CHOICES, most=4)
@@ -327,7 +341,8 @@ def examine(case):
         held = attempt(LOADERS[case["held_out"]], shown, told) if "held_out" in case else None
     if "held_out x" in case:
         held = [(INPUTS[case["held_out x"]](x), y)]
-    with judged():
+    mixed = torch.autocast("cpu", torch.bfloat16, enabled=case.get("also") == "autocast")
+    with judged(), mixed:
         posterior = fitted(case, model, loader, held)
         for name, values in (model.state_dict() if before else {}).items():
             require(
@@ -355,6 +370,9 @@ def fitted(case, model, loader, held):
     options = given(case, BOTH) | {"progress": False}
     if "run seed" in case:
         options["seed"] = {"-1": -1, "None": None, "x": "x", "7": 7}[case["run seed"]]
+    if "views" in case and case.get("task") != "labels":
+        options["views"] = VIEWS[case["views"]]
+        options["most_views"] = COUNTS[case["most_views"]] if "most_views" in case else 2
     if case.get("kind") == "network":
         options = {"rank": 2, "particles": 12} | options | given(case, NETWORK)
         fit = MultiLabel.fit_network if case.get("task") == "labels" else BayesianNetwork.fit
@@ -411,6 +429,10 @@ def examine_module(case, posterior, model, x):
         require(same(call(posterior, x).detach().float(), proba.float()), "the prediction moves with the model")
     if then in ("half", "double") and isinstance(x, torch.Tensor) and x.dtype == torch.float32:
         checked(case, getattr(posterior, then)(), getattr(x, then)())
+    if case.get("also") == "threshold" and case.get("task") != "labels":
+        posterior.reject_threshold([(x, torch.zeros(len(proba)))], max_error=0.3)
+    if case.get("also") == "trust" and case.get("task") != "labels":
+        require(posterior.trust.verdict in ("good", "usable", "do not trust"), "no verdict")
     if then == "train":
         require(same(call(posterior.train(), x).detach().float(), proba.float()), "train() changes it")
 

