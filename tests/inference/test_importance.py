@@ -8,6 +8,8 @@ import pytest
 
 import enkbayes as eb
 from enkbayes.core.arviz import quiet_arviz
+from enkbayes.core.low_rank import LowRankGaussian
+from enkbayes.inference.assessment import shift
 from enkbayes.inference.importance import (
     effective_share,
     pareto_fit,
@@ -118,3 +120,25 @@ def test_a_number_of_draws_that_is_none_is_refused(n):
     problem = method_problem("T0")
     with pytest.raises(ValueError, match=r"n is .*; expected a whole number, at least 1"):
         eb.run(problem).sample(n)
+
+
+def test_a_few_effective_draws_show_no_errors():
+    """A Gaussian that is 15 % too wide in 500 directions: three of 4,000 draws have all the weight, and seemed to say
+    that a mean is off by several standard deviations.
+    """
+    P = 500
+    problem = eb.Problem.create(np.eye(P)[:1], [0.0], likelihood=eb.Normal())  # the posterior is almost the prior
+    wide = LowRankGaussian(np.zeros(P), 1.15 * np.eye(P))
+    z = np.random.default_rng(0).standard_normal((4000, P))
+    theta = wide.unwhiten(z)
+    weights = problem.prior.log_density(theta) - problem.loss(theta) + np.sum(z**2, axis=1) / 2
+    assert effective_share(weights) * 4000 < 20
+    found = weighted_errors(problem, wide, z, weights)
+    assert (found.mean, found.variances, found.norm) == (0.0, 1.0, 0.0)
+
+
+def test_the_shift_of_normal_log_weights_does_not_depend_on_the_draws_that_were_seen():
+    """KL is half of their variance, 50 here, also where exp(50) is out of the reach of 4,000 draws."""
+    log_w = 10 * np.random.default_rng(0).standard_normal(4000)
+    assert shift(log_w, informed=100.0) == pytest.approx(1.0, abs=0.05)
+    assert shift(log_w / 100, informed=100.0) == pytest.approx(0.01, abs=1e-3)

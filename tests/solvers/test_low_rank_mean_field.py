@@ -1,5 +1,7 @@
 """Ensembles much smaller than the model: the Gaussian behind them does not depend on their number."""
 
+from dataclasses import dataclass, replace
+
 import numpy as np
 import pytest
 from sklearn.datasets import load_digits, load_wine
@@ -7,9 +9,10 @@ from sklearn.preprocessing import scale
 
 import enkbayes as eb
 from enkbayes.core.low_rank import Complement
+from enkbayes.core.moments import Diverged
 from enkbayes.evaluation.baselines import MAP
 from enkbayes.samplers.start import default_sampler
-from enkbayes.solvers.low_rank_mean_field import LowRankSolver
+from enkbayes.solvers.low_rank_mean_field import LowRankSolver, Move, orthonormal_factor
 from oracles.problems import logistic_data
 
 
@@ -308,3 +311,84 @@ def test_the_evidence_chooses_the_width_for_many_classes_in_a_few_quick_fits(man
     assert tuning.converged
     assert tuning.fits < 15
     assert 0.3 < tuning.variances[0] < 3
+
+
+@dataclass(frozen=True)
+class Trial(LowRankSolver):
+    """A solver whose trial steps diverge, or have another residual and energy than they have."""
+
+    diverges: bool = False
+    residual: float = 1.0
+    energy: float = 0.0
+
+    def start(self, problem, rank, seed):
+        return LowRankSolver().start(problem, rank, seed)
+
+    def evaluate(self, problem, frame, q, *, pairs=None):
+        if self.diverges:
+            raise Diverged("the gradient or the curvature is not finite")
+        point = super().evaluate(problem, frame, q, pairs=pairs)
+        return replace(point, residual=self.residual, free_energy=self.energy)
+
+
+def test_a_trial_step_that_diverges_is_taken_back_and_the_next_one_is_shorter(binary):
+    problem, _ = binary
+    point = LowRankSolver().start(problem, 5, 0)
+    after = Trial(diverges=True).advance(problem, point)
+    assert after.q is point.q
+    assert after.tau == point.tau / 2
+
+
+def test_a_run_whose_steps_all_diverge_ends_soon(binary):
+    problem, _ = binary
+    with pytest.warns(UserWarning, match="did not converge"):
+        posterior = low_rank(problem, 5, low_rank=Trial(diverges=True))
+    assert not posterior.info.converged
+    assert posterior.info.steps <= 12  # the step size has shrunk to a thousandth
+
+
+@pytest.mark.parametrize(("fall", "taken"), [(0.01, False), (0.5, True)])
+def test_a_step_that_raises_the_residual_must_lower_the_energy_by_a_part_of_what_it_promises(binary, fall, taken):
+    problem, _ = binary
+    point = LowRankSolver().start(problem, 5, 0)
+    promised = point.tau * point.residual**2 * problem.dim
+    trial = Trial(residual=2 * point.residual, energy=point.free_energy - fall * promised)
+    after = trial.advance(problem, point)
+    assert (after.q is not point.q) == taken
+    assert (after.tau < point.tau) != taken
+
+
+def test_an_accelerated_step_never_leaves_the_positive_definite_matrices(binary):
+    """A history that would take the precision below zero is not followed: the plain step is taken at once."""
+    problem, _ = binary
+    solver = LowRankSolver()
+    point = solver.advance(problem, solver.start(problem, 5, 0))
+    force = point.force()
+    moved = Move(0 * force.mean, 0 * force.log, 1e4 * np.eye(5))  # force - gamma (moved + changed), gamma about 1
+    hopeless = replace(point, history=((moved, force),))
+    after = solver.advance(problem, hopeless)
+    assert after.q is not point.q
+    assert after.free_energy < point.free_energy
+    assert np.all(after.q.beta2 > -0.9)
+
+
+def test_many_parameters_remember_five_steps_however_deep_the_acceleration(binary):
+    problem, _ = binary
+    for remembered, steps in ((5e6, 7), (1.0, 5)):
+        solver = LowRankSolver(depth=7, remembered=remembered, slack=1e9)
+        point = solver.start(problem, 5, 0)
+        for _ in range(9):
+            point = solver.advance(problem, point)
+        assert len(point.history) == steps
+
+
+@pytest.mark.parametrize("long", [1, 1000])
+def test_long_factors_are_orthonormal_to_round_off_too(long):
+    """Singular values over five powers of ten, and a column twice."""
+    rng = np.random.default_rng(0)
+    X = np.linalg.qr(rng.standard_normal((200, 6)))[0] * 10.0 ** -np.arange(6) @ rng.standard_normal((6, 6))
+    X = np.column_stack([X, X[:, 0]])
+    U, lam = orthonormal_factor(X, long)
+    np.testing.assert_allclose(U.T @ U, np.eye(U.shape[1]), atol=1e-12)
+    np.testing.assert_allclose((U * lam) @ U.T, X @ X.T, atol=1e-9)
+    assert np.all(np.diff(lam) <= 0)

@@ -48,6 +48,7 @@ from enkbayes.engine.arrays import as_double, dense_numpy, epsilon, to_numpy
 from enkbayes.engine.rows import Chunk, Elsewhere, Sums
 from enkbayes.inference.cross_validation import left_out, left_out_of_average
 from enkbayes.inference.importance import (
+    FEW,
     effective_share,
     smoothed,
     standard_draws,
@@ -217,6 +218,10 @@ def _figures(problem: Problem, posterior: Posterior, draws: int, seed: int, rank
 def shift(weights: np.ndarray[Any, Any], informed: float) -> float:
     """Return sqrt(2 KL / gamma) of log importance weights, KL = log E[w] - E[log w], with gamma not below 1.
 
+    Where a few draws have all the weight, log E[w] is out of their reach, and the estimate too small. It is that of the
+    normal distribution then whose median and 97.5 % quantile log w has, if that is larger: .76 on T4, whose evidence by
+    path sampling gives .76.
+
     A mean that is off by .3 standard deviations in one direction:
 
     >>> z = np.random.default_rng(0).standard_normal(100_000)
@@ -225,6 +230,9 @@ def shift(weights: np.ndarray[Any, Any], informed: float) -> float:
     """
     top = float(np.max(weights))
     distance = top + math.log(float(np.mean(np.exp(weights - top)))) - float(np.mean(weights))
+    if effective_share(weights) * len(weights) < FEW:
+        middle, upper = np.quantile(weights, [0.5, 0.975])
+        distance = max(distance, middle + ((upper - middle) / 1.96) ** 2 / 2 - float(np.mean(weights)))
     return math.sqrt(2 * max(distance, 0.0) / max(informed, 1.0))
 
 

@@ -26,6 +26,7 @@ from enkbayes.core.problem import Problem
 from enkbayes.engine.arrays import Array, as_double, like, namespace, row_slices
 
 FEWEST_IN_TAIL = 5  # weights that a Pareto distribution can be fitted to
+FEW = 100  # effective draws below which weighted averages say nothing
 
 
 def log_weights(problem: Problem, posterior: Posterior, draws: int, seed: int) -> np.ndarray[Any, Any]:
@@ -186,7 +187,7 @@ class Errors:
     variances : geometric mean of the ratios of its variances to the posterior's
     norm : error of the mean of |theta - m0|^2, in units of the prior, in posterior standard deviations of it
 
-    A figure within its noise is 0, or 1 for a ratio.
+    A figure within its noise is 0, or 1 for a ratio; all are where fewer than `FEW` draws are effective.
     """
 
     mean: float
@@ -214,6 +215,8 @@ def weighted_errors(
     theta = as_double(gaussian.unwhiten(z))
     w = np.exp(log_weights - np.max(log_weights))
     w /= w.sum()
+    if 1 / float(w @ w) < FEW:
+        return Errors(mean=0.0, parameter=0, variances=1.0, norm=0.0)
     error = noise * math.sqrt(float(w @ w))
     centre, variances = as_double(gaussian.mean), as_double(gaussian.variances)
     posterior = w @ theta
