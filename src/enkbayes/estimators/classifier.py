@@ -293,6 +293,59 @@ class EnsembleClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore[m
             part._fit(X, own, sample_weight, X_val, held_out, classes=both)  # noqa: SLF001
         return labels.kept_in(self)
 
+    def _fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any,
+        X_val: Any,
+        y_val: Any,
+        *,
+        classes: Array | None = None,
+        checkpoint: Recorder | str | Path | None = None,
+    ) -> Self:
+        """Fit to labels y (N,) of one kind each; `classes` are those of y, and others that it may lack."""
+        rows = self._checked_rows(X, y, sample_weight, X_val, y_val)
+        known = at_least_two(distinct(rows.y) if classes is None else classes)
+        asked = self._specification
+        seed, sampler = asked.draw_seed(), asked.method
+        problem, self.class_weight_ = asked.posed(rows.X, rows.y, known, rows.weights)
+        asked.warn_of_few_particles(problem)
+        fit = asked.fit_with(sampler, seed, self._previous_particles(problem, sampler), checkpoint)
+        self._forgetting = None
+        if rows.held_out is None:
+            found = asked.fitted(*asked.chosen(problem), fit, recorded=checkpoint is not None)
+            return self._keep_fit(*found, rows.fingerprint)
+        weights = row_weights(self.class_weight_, rows.held_out[1], known, None)
+        held_out = asked.problem(*rows.held_out, known, weights, problem.likelihood)
+        problem, chosen = calibrate(held_out, problem.prior.mean, problem, seed=seed)
+        problem = asked.with_fitted_cutpoints(problem)
+        return self._keep_fit(
+            problem, fit(problem), None, rows.fingerprint, calibration=chosen, held_out_prior=problem.prior
+        )
+
+    def _checked_rows(self, X: Any, y: Any, sample_weight: Any, X_val: Any, y_val: Any) -> TrainingRows:
+        """Return the rows of a fit. Held-out rows are apart if they calibrate trained weights, and otherwise among the
+        others.
+        """
+        X, y = self._validated(X, y)
+        check_labels(y)
+        warn_of_offsets(X, self, FARTHEST)
+        self._preprocessing = None  # of a file; these features are used as they are
+        if sample_weight is not None:
+            observation_weights(sample_weight, len(y))  # raises an error for weights that are not one number per row
+        if (X_val is None) != (y_val is None):
+            raise ValueError("held-out rows need features and labels; expected both X_val and y_val, or neither")
+        data = fingerprint(X, y, sample_weight)
+        if X_val is None:
+            return TrainingRows(X, y, sample_weight, None, data)
+        X_val, y_val = self._validated(X_val, y_val, reset=False)
+        check_same_scale(X, X_val)
+        data = fingerprint(X_val, y_val, None, data)
+        if np.ndim(self.prior_mean) > 0:
+            return TrainingRows(X, y, sample_weight, (X_val, y_val), data)
+        return TrainingRows(*pooled(X, y, sample_weight, X_val, y_val), None, data)
+
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None, *, forget: Any = 1.0) -> Self:
         """Learn from one more batch by sequential Bayes: the posterior N(mean, cov) is the prior of the next batch.
 
@@ -687,60 +740,7 @@ class EnsembleClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore[m
         tags.classifier_tags.poor_score = self.likelihood == "ordinal"  # on classes that have no order
         return tags
 
-    # -- a fit to labels of one kind ----------------------------------------------------------------------------------
-
-    def _fit(
-        self,
-        X: Any,
-        y: Any,
-        sample_weight: Any,
-        X_val: Any,
-        y_val: Any,
-        *,
-        classes: Array | None = None,
-        checkpoint: Recorder | str | Path | None = None,
-    ) -> Self:
-        """Fit to labels y (N,) of one kind each; `classes` are those of y, and others that it may lack."""
-        rows = self._checked_rows(X, y, sample_weight, X_val, y_val)
-        known = at_least_two(distinct(rows.y) if classes is None else classes)
-        asked = self._specification
-        seed, sampler = asked.draw_seed(), asked.method
-        problem, self.class_weight_ = asked.posed(rows.X, rows.y, known, rows.weights)
-        asked.warn_of_few_particles(problem)
-        fit = asked.fit_with(sampler, seed, self._previous_particles(problem, sampler), checkpoint)
-        self._forgetting = None
-        if rows.held_out is None:
-            found = asked.fitted(*asked.chosen(problem), fit, recorded=checkpoint is not None)
-            return self._keep_fit(*found, rows.fingerprint)
-        weights = row_weights(self.class_weight_, rows.held_out[1], known, None)
-        held_out = asked.problem(*rows.held_out, known, weights, problem.likelihood)
-        problem, chosen = calibrate(held_out, problem.prior.mean, problem, seed=seed)
-        problem = asked.with_fitted_cutpoints(problem)
-        return self._keep_fit(
-            problem, fit(problem), None, rows.fingerprint, calibration=chosen, held_out_prior=problem.prior
-        )
-
-    def _checked_rows(self, X: Any, y: Any, sample_weight: Any, X_val: Any, y_val: Any) -> TrainingRows:
-        """Return the rows of a fit. Held-out rows are apart if they calibrate trained weights, and otherwise among the
-        others.
-        """
-        X, y = self._validated(X, y)
-        check_labels(y)
-        warn_of_offsets(X, self, FARTHEST)
-        self._preprocessing = None  # of a file; these features are used as they are
-        if sample_weight is not None:
-            observation_weights(sample_weight, len(y))  # raises an error for weights that are not one number per row
-        if (X_val is None) != (y_val is None):
-            raise ValueError("held-out rows need features and labels; expected both X_val and y_val, or neither")
-        data = fingerprint(X, y, sample_weight)
-        if X_val is None:
-            return TrainingRows(X, y, sample_weight, None, data)
-        X_val, y_val = self._validated(X_val, y_val, reset=False)
-        check_same_scale(X, X_val)
-        data = fingerprint(X_val, y_val, None, data)
-        if np.ndim(self.prior_mean) > 0:
-            return TrainingRows(X, y, sample_weight, (X_val, y_val), data)
-        return TrainingRows(*pooled(X, y, sample_weight, X_val, y_val), None, data)
+    # -- what a fit needs and keeps -----------------------------------------------------------------------------------
 
     def _previous_particles(self, problem: Problem, sampler: Sampler) -> Array | None:
         """Return particles of the previous fit's Gaussian for a warm start, if shape and classes agree. There must be
