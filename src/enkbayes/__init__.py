@@ -24,7 +24,6 @@ if TYPE_CHECKING:
         fit_likelihood,
         log_evidence,
         polish,
-        reduce_to_data,
         tune_prior,
     )
     from enkbayes.samplers import (
@@ -73,7 +72,6 @@ __all__ = [
     "load",
     "log_evidence",
     "polish",
-    "reduce_to_data",
     "run",
     "save",
     "tune_prior",
@@ -104,7 +102,6 @@ _ON_FIRST_USE = {
             "fit_likelihood",
             "log_evidence",
             "polish",
-            "reduce_to_data",
             "tune_prior",
         ),
         "enkbayes.inference",

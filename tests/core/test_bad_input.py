@@ -97,10 +97,6 @@ CASES = {
     ),
     "features to predict": (lambda: eb.run(eb.Problem.create(X, Y)).predict_proba(X[:, :1]), r"expected \(n, 2\)"),
     "NaN to predict": (lambda: eb.run(eb.Problem.create(X, Y)).predict_proba(bad(X, np.nan)), "NaN or infinite"),
-    "reduction of a softmax": (
-        lambda: eb.reduce_to_data(eb.Problem.create(X, [0, 1, 2, 0, 1, 2])),
-        "one for each row",
-    ),
 }
 
 

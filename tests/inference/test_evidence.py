@@ -17,7 +17,6 @@ from enkbayes.inference.evidence import (
     log_evidence,
     path_sampling,
     proposal,
-    thermodynamic_integration,
 )
 from oracles.problems import NEGATIVE_ELBO, method_problem
 
@@ -113,17 +112,6 @@ def elbo_loss(problem, posterior):
     return float(problem.moments(posterior.ensemble, closure).loss)
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "tolerance"),
-    [("T0", -9.172, 0.01), ("T1", -123.81, 0.05), ("T2", -216.7, 1.5), ("T5", -29.69, 0.2), ("T6", -5.32, 0.05)],
-)
-def test_the_homotopy_diagnostic_has_the_values_of_the_mean_field_limit(name, value, tolerance):
-    """1000 particles and 40 steps are near the mean-field ODE, whose values these are. T2 is 55 off the evidence."""
-    evidence = thermodynamic_integration(method_problem(name))
-    assert evidence.value == pytest.approx(value, abs=tolerance)
-    assert math.isnan(evidence.error)
-
-
 def normal_problem():
     rng = np.random.default_rng(0)
     features = rng.standard_normal((12, 3))
@@ -142,7 +130,6 @@ def test_every_method_is_exact_for_a_gaussian_likelihood():
     assert evidence.method == "PSIS"
     assert evidence.value == pytest.approx(truth, abs=1e-6)
     assert abs(path_sampling(problem, posterior).value - truth) < 0.02  # from a widened q: no longer exact
-    assert thermodynamic_integration(problem, steps=100).value == pytest.approx(truth, abs=1e-3)
 
 
 def test_softmax_agrees_with_a_grid_and_with_itself():

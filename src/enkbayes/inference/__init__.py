@@ -13,7 +13,6 @@ from enkbayes.inference.evidence import (
     importance_sampling,
     log_evidence,
     path_sampling,
-    thermodynamic_integration,
 )
 from enkbayes.inference.held_out import Calibration
 from enkbayes.inference.leave_one_out import leave_one_out_losses, leave_one_out_proba
@@ -21,7 +20,6 @@ from enkbayes.inference.likelihood_fit import fit_likelihood
 from enkbayes.inference.polishing import polish
 from enkbayes.inference.priors import weight_prior
 from enkbayes.inference.propagation import Propagation, propagate
-from enkbayes.inference.reduction import reduce_to_data
 from enkbayes.inference.temperature import temperature_scale
 from enkbayes.inference.trust import Trust
 
@@ -45,9 +43,7 @@ __all__ = [
     "path_sampling",
     "polish",
     "propagate",
-    "reduce_to_data",
     "temperature_scale",
-    "thermodynamic_integration",
     "tune_prior",
     "uncalibrated",
     "weight_prior",

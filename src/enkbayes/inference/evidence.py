@@ -6,7 +6,6 @@ With the fitted Gaussian q, and log w(theta) = log p(data | theta) + log prior(t
     PSIS           log E_q[w], importance sampling with a smoothed tail: accurate while q is close to the posterior
     path sampling  int_0^1 E_b[log w] db over the distributions q^(1-b) posterior^b, by slice sampling: accurate also
                    where q is far from the posterior
-    thermodynamic integration along the homotopy, -int_0^1 E_s[Psi] ds: a diagnostic of that path
 
 `log_evidence` uses PSIS if its weights are reliable, path sampling if they are not, and the bound if path sampling
 would take too long.
@@ -30,8 +29,8 @@ from enkbayes.core.problem import Problem
 from enkbayes.engine.arrays import namespace
 from enkbayes.inference.importance import defensive_weights, effective_share, log_ratio, log_weights, smoothed
 from enkbayes.inference.slice_sampling import Numbers, numpy_ratio, slice_sweep
-from enkbayes.samplers import Homotopy, MeanField
-from enkbayes.samplers.run import iterate, run
+from enkbayes.samplers import MeanField
+from enkbayes.samplers.run import run
 from enkbayes.solvers.step_control import evaluate
 
 DRAWS = 4000  # of q, for averages over it
@@ -42,9 +41,8 @@ NEARLY_EQUAL = 0.995  # effective share from which weights have no tail to speak
 class Evidence:
     """A log evidence: value, one standard error, and the method that found it.
 
-    error is NaN if there is no error bar, because the gap of a lower bound (`bound`) and the closure error of
-    thermodynamic integration are unknown. k_hat and effective (effective sample size as a share of the draws) describe
-    the importance weights, and are NaN if none were drawn.
+    error is NaN for a lower bound (`bound`), whose gap is not known. k_hat and effective (effective sample size as a
+    share of the draws) describe the importance weights, and are NaN if none were drawn.
 
     Examples
     --------
@@ -256,29 +254,6 @@ def path_sampling(
         before = b
     value, error = _log_mean(halves.mean(axis=0))
     return Evidence(value, math.hypot(error, float(np.mean(halves[1] - halves[0]))), "path sampling")
-
-
-def thermodynamic_integration(problem: Problem, *, steps: int = 40, particles: int = 1000, seed: int = 0) -> Evidence:
-    """Return -int_0^1 E_s[Psi] ds along the homotopy from prior to posterior: a diagnostic, not an estimate to rely on.
-
-    It is exact if the ensemble follows the tempered posteriors. The homotopy follows a Gaussian closure of them
-    instead. So the value is neither an upper nor a lower bound and can be far off for wide priors, and the error is
-    NaN. Its distance from `log_evidence` measures the error of the closure.
-
-    Examples
-    --------
-    >>> import enkbayes as eb
-    >>> problem = eb.Problem.create([[1.0]], [3.0], likelihood=eb.Normal())
-    >>> round(thermodynamic_integration(problem).value, 2), round(log_evidence(problem).value, 2)
-    (-3.52, -3.52)
-    """
-    from scipy.integrate import simpson
-
-    sampler = Homotopy(steps=steps)
-    grid, states = np.linspace(0, 1, steps + 1), iterate(problem, sampler, particles=particles, seed=seed)
-    heights = [float(problem.moments(state.ensemble, _average(problem)).loss) for state in states]
-    slope = sampler.grading * grid ** (sampler.grading - 1)  # ds = slope dt on the grid of the sampler, s = t^grading
-    return Evidence(-float(simpson(np.asarray(heights) * slope, x=grid)), math.nan, "thermodynamic integration")
 
 
 def path_cost(problem: Problem, *, moves: int = 8 * 64 * 6 * 20, calls: float = 2.5, link: float = 30.0) -> float:
