@@ -29,7 +29,7 @@ from enkbayes.inference.far_field import Extent, second_moment
 from enkbayes.inference.feature_far_field import normal_rank
 
 RESULT = Path(__file__).parent / "results" / "detectors.json"
-VERSION = 1
+VERSION = 2
 WIDEST = 1024
 Vector = np.ndarray[Any, Any]
 Parts = dict[str, Vector]  # scores (n,) by the name of the rows
@@ -59,6 +59,8 @@ class Task:
         self.z = {p: arrays[f"{p}/z"].astype(np.float64) for p in self.parts}
         self.a["outliers"], z = layers(model, tensor_of(outliers(rows.held_out[0], np.random.default_rng(seed))))
         self.z["outliers"] = z.astype(np.float64)
+        self.last = {p: found[-1].astype(np.float64) for p, found in self.a.items()}
+        self.W, self.b = arrays["W"].astype(np.float64), arrays["b"].astype(np.float64)
         self.parts = [p for p in (*self.parts, "outliers") if p != "train"]
         for p, found in self.a.items():
             self.a[p] = [x[:, :: -(-x.shape[1] // WIDEST)].astype(np.float64) for x in found]
@@ -100,6 +102,20 @@ class Task:
         # exp: the squares themselves, of which Ren et al. take the difference
         gaps = {p: np.exp(self.distances[p][0]) - np.exp(all_rows[p]) for p in self.parts}
         return self.averaged(self.standardised(gaps))
+
+    def later(self, *several: Parts) -> list[Parts]:
+        """Return distances (n, L) averaged over layers, the l-th with weight l."""
+        weights = np.arange(1.0, self.L + 1)
+        return [self.standardised({p: v @ weights for p, v in each.items()}) for each in several]
+
+    def virtual_logit(self) -> Parts:
+        """Return the score of ViM: the residual outside the principal half of the last features, less the energy."""
+        origin = -np.linalg.pinv(self.W) @ self.b
+        train = self.last["train"] - origin
+        outside = np.linalg.eigh(train.T @ train)[1][:, : train.shape[1] - max(1, train.shape[1] // 2)]
+        lengths = {p: np.linalg.norm((x - origin) @ outside, axis=1) for p, x in self.last.items()}
+        scale = self.z["train"].max(axis=1).mean() / lengths["train"].mean()
+        return self.standardised({p: scale * lengths[p] - logsumexp(self.z[p], axis=1) for p in self.parts})
 
     def neighbours(self, k: int = 5) -> Parts:
         """Return the log distance to the k-th nearest training row in whitened layers, averaged over layers."""
@@ -146,6 +162,9 @@ def forms(task: Task) -> dict[str, Parts]:
         "the score and relative distance": added(with_unsure(larger), relative, 0.5),
         "nearest neighbours in whitened layers": neighbours,
         "the largest of three, and entropy": with_unsure(maximum(mean, turned, neighbours)),
+        "the score, later layers weighted more": with_unsure(maximum(*task.later(plain, directions))),
+        "the score and half of ViM": with_unsure(task.standardised(added(larger, task.virtual_logit(), 0.5))),
+        "the larger of the score and ViM, and entropy": with_unsure(maximum(larger, task.virtual_logit())),
         "the score, layers weighted by outliers": with_unsure(maximum(*_weighted(task, plain, directions))),
         "log odds learned from outliers": _log_odds(signs),
         "log odds, signs without negative weights": _log_odds(signs, signed=True),

@@ -23,10 +23,10 @@ from useful_methods import best_scale
 from enkbayes.core.logit_noise import noisy_predictive
 from enkbayes.evaluation import metrics
 from enkbayes.inference.class_distance import ClassScore, direction
-from enkbayes.inference.far_field import STRENGTHS, Extent, choose
+from enkbayes.inference.far_field import STRENGTHS, Extent, choose, rise
 from enkbayes.nets.far_field import REACH, SLOPE, Moments, recorded_outputs, watched
 
-VERSION = 4
+VERSION = 5
 MOST = 400  # rows of a kind
 SYNTHETIC = (0.25, 0.5, 1.0)  # standard deviations of the noise in held-out rows, relative to that of a column
 Vector = np.ndarray[Any, Any]
@@ -79,7 +79,8 @@ def synthetic(x: Vector, y: Vector) -> list[tuple[str, Vector, Vector]]:
 @dataclass(frozen=True)
 class Form:
     """Scores whose noises add up, their standard deviation, B as a share of the mean square of the logits, and whether
-    a cost of at most .005 nats suffices, or synthetic rows choose a smaller B.
+    a cost of at most .005 nats suffices, or synthetic rows choose a smaller B. `cap` is the score from which on the
+    first term stays the same.
     """
 
     scores: tuple[Scores, ...]
@@ -87,6 +88,7 @@ class Form:
     reach: float = 1.0
     no_error: bool = False
     synthetic: bool = False
+    cap: float = np.inf
 
 
 def forms(task: Outputs) -> dict[str, Form]:
@@ -116,6 +118,7 @@ def forms(task: Outputs) -> dict[str, Form]:
         "the same, slope 2, B / 256": Form(both, SLOPE, 1 / 256),
         "the same, slope 3, B / 32": Form(both, 3.0, REACH),
         "the same, slope 2, synthetic rows choose B": Form(both, SLOPE, synthetic=True),
+        "the default, first term constant from 6 on": Form(both, SLOPE, REACH, cap=6.0),
         "the default, no standard error": Form(both, SLOPE, REACH, no_error=True),
         "the default, and distance of directions": Form((*both, near_turned), SLOPE, REACH),
     }
@@ -136,10 +139,11 @@ def predictions(task: Outputs, form: Form | None) -> dict[str, Vector]:
         extent = empty.calibrated((), leverage=known, classes=task.K, slope=form.slope)
         extents.append(replace(extent, scale=extent.scale.double().numpy()))
         scores.append({p: extents[-1].standardised(raw[p]) for p in wanted})
-    inside = np.stack([score["held_out"] for score in scores], axis=1)
+    inside = np.stack([np.minimum(score["held_out"], form.cap) for score in scores], axis=1)
 
     def noisy(part: str, strength: float, reach: float, factor: float) -> Vector:
-        noise = sum(e.variance(s[part], strength, reach) for e, s in zip(extents, scores, strict=True))
+        pairs = list(zip(extents, scores, strict=True))
+        noise = sum(e.variance(s[part], 0.0, reach) + strength * rise(np.minimum(s[part], form.cap)) for e, s in pairs)
         logits = factor * task.z[part]
         return noisy_predictive(likelihood, logits, np.zeros((*logits.shape, 1)), noise)
 
