@@ -118,10 +118,10 @@ def test_rows_far_away_are_detected_by_the_score(folder):
     assert by in call(*words).stdout
 
 
-def test_three_classes_without_a_posterior(tmp_path):
+def test_many_classes_without_a_posterior(tmp_path):
     rng = np.random.default_rng(0)
     x = rng.standard_normal((400, 2))
-    names = np.asarray(["a", "b", "c"])[np.digitize(x[:, 0] + 0.4 * rng.standard_normal(400), [-0.5, 0.5])]
+    names = np.asarray(list("abcdefghijklmn"))[np.digitize(x[:, 0], np.linspace(-1.5, 1.5, 13))]
     data = write(tmp_path / "t.csv", [[*row, name] for row, name in zip(x, names, strict=True)], ["u", "v", "y"])
     model = tmp_path / "m.safetensors"
     fitted = call("fit", data, "--target", "y", "--out", model, "--sampler", "mean-field")

@@ -35,7 +35,7 @@ def digits():
 @pytest.mark.parametrize("width", [1.0, 300.0])
 def test_never_worse_than_the_best_point_estimate_on_held_out_rows(seed, width):
     features, labels = from_the_prior(150, 5, 6, width, seed)
-    choice = WidthAverage().choose(eb.Problem.create(features, labels, intercept=100.0), seed=seed)
+    choice = WidthAverage().choose(eb.Problem.create(features, labels, intercept=100.0))
     assert choice.log_loss <= choice.best_mode
     assert sum(choice.weights) == pytest.approx(1)
 
@@ -67,6 +67,26 @@ def test_scale_of_features_and_prior_do_not_matter(digits):
         for factor, prior in ((1.0, 1.0), (8.0, 0.5))
     ]
     assert probabilities[0] == pytest.approx(probabilities[1], abs=2e-3)
+
+
+def test_what_does_not_matter():
+    features, labels = from_the_prior(60, 30, 14, 30.0)
+    rng = np.random.default_rng(2)
+    columns, order, counts = rng.permutation(30), rng.permutation(60), rng.integers(1, 3, 60)
+    twice = np.repeat(np.arange(60), counts)
+
+    def proba(X, y, **settings):
+        problem = eb.Problem.create(X, y, likelihood=eb.Categorical(14), **settings)
+        return WidthAverage().posterior(problem).predict_proba(X[:20])
+
+    expected = proba(features, labels)
+    assert proba(features[:, columns], labels) == pytest.approx(expected, abs=5e-3)
+    moved = WidthAverage().posterior(eb.Problem.create(features[order], labels[order], likelihood=eb.Categorical(14)))
+    assert moved.predict_proba(features[:20]) == pytest.approx(expected, abs=5e-3)
+    here = WidthAverage().choose(eb.Problem.create(features[twice], labels[twice], likelihood=eb.Categorical(14)))
+    there = WidthAverage().choose(eb.Problem.create(features, labels, likelihood=eb.Categorical(14), weights=counts))
+    assert here.weights == pytest.approx(there.weights, abs=1e-3)
+    assert here.scales == pytest.approx(there.scales, rel=1e-3)
 
 
 def test_width_is_the_variance_of_a_typical_logit(digits):

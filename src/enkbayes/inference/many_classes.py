@@ -35,7 +35,7 @@ from enkbayes.core.posterior import Info, Posterior
 from enkbayes.core.problem import Problem
 from enkbayes.engine.arrays import like, softmax, to_numpy
 from enkbayes.engine.rows import ArrayRows
-from enkbayes.inference.folds import stratified_folds
+from enkbayes.inference.row_space import distinct_rows
 from enkbayes.inference.stacking import stacking_weights
 from enkbayes.solvers.softmax_path import Eigenbasis, SoftmaxMode, SoftmaxSearch, diagonal_covariance, fits
 
@@ -79,7 +79,9 @@ class WidthAverage:
         """Tell whether a problem has what this needs: rows in memory, a softmax, and a prior that has a width."""
         return isinstance(problem.rows, ArrayRows) and fits(problem)
 
-    def posterior(self, problem: Problem, *, particles: int = 200, seed: int = 0) -> MixturePosterior:
+    def posterior(
+        self, problem: Problem, choice: WidthChoice | None = None, *, particles: int = 200, seed: int = 0
+    ) -> MixturePosterior:
         """Return the average over the widths of the prior, as a mixture.
 
         Parameters
@@ -87,10 +89,12 @@ class WidthAverage:
         problem : Problem
             Its prior gives the mean, the intercept's variance and the ratios of the other variances; their common
             factor is replaced.
+        choice : WidthChoice, optional
+            What `choose` returned for the problem.
         particles : int
             J, the number of particles.
         seed : int
-            Of the folds and the particles.
+            Of the particles.
 
         Examples
         --------
@@ -102,7 +106,7 @@ class WidthAverage:
         >>> posterior.predict_proba(scale(features)).shape, posterior.theta.shape
         ((178, 3), (20, 42))
         """
-        choice, started = self.choose(problem, seed=seed), time.perf_counter()
+        choice, started = choice or self.choose(problem), time.perf_counter()
         basis = Eigenbasis.of(problem)
         problems = [at_width(problem, width, basis) for width in choice.widths]
         modes, components = self.search.path(problems, basis), []
@@ -115,14 +119,14 @@ class WidthAverage:
         priors = tuple(own.prior for own in problems)
         return MixturePosterior(tuple(components), choice.weights, priors, uniform, choice.message, held_out=True)
 
-    def choose(self, problem: Problem, *, seed: int = 0) -> WidthChoice:
+    def choose(self, problem: Problem) -> WidthChoice:
         """Return the widths, scales, spreads and weights that held-out rows choose."""
         if not self.fits(problem):
             raise ValueError(
                 f"an average over widths needs rows in memory, a softmax and one prior for all classes; got "
                 f"{problem.likelihood} and {type(problem.rows).__name__}; expected Categorical and ArrayRows"
             )
-        found = self._held_out(problem, seed)
+        found = self._held_out(problem)
         scales, modes = self._point_estimates(found)
         weights, logs = stacking_weights(modes, found.counts, self.pseudo_rows), modes.copy()
         spreads, points = [0.0] * len(scales), list(scales)
@@ -189,10 +193,10 @@ class WidthAverage:
         scales = [found.best_scale(i, 0.0, self) for i in range(len(found.widths))]
         return scales, np.stack([found.log_probability(i, c, 0.0, self) for i, c in enumerate(scales)])
 
-    def _held_out(self, problem: Problem, seed: int) -> HeldOut:
+    def _held_out(self, problem: Problem) -> HeldOut:
         """Return the held-out rows of all folds, for the widths that the first fold does not reject."""
-        widths, folds = self.widths, []
-        for kept, held in self._folds(problem, seed):
+        widths, folds, problem = self.widths, [], distinct_rows(problem.in_double())
+        for kept, held in self._folds(problem):
             folds.append(Fold.of(problem.subset(kept), problem.subset(held), widths, self.search))
             if len(folds) == 1:
                 first = HeldOut(tuple(folds))
@@ -201,13 +205,15 @@ class WidthAverage:
                 widths, folds = tuple(widths[i] for i in chosen), [folds[0].only(chosen)]
         return HeldOut(tuple(folds))
 
-    def _folds(self, problem: Problem, seed: int) -> Iterator[tuple[Numbers, Numbers]]:
-        """Yield the rows that are fitted and those that are held out; every part has its share of each class."""
-        rng, N = np.random.default_rng((seed, 7)), problem.size
-        part = stratified_folds(to_numpy(problem.targets), self.folds, rng)
-        most = max(100, self.entries // (problem.likelihood.outputs or 1))
+    def _folds(self, problem: Problem) -> Iterator[tuple[Numbers, Numbers]]:
+        """Yield the rows that are fitted and those that are held out. Distinct rows are sorted by class, so that every
+        part has its share of each, and neither the order of the rows nor that of the features matters.
+        """
+        N = problem.size
+        part, most = np.arange(N) % self.folds, max(100, self.entries // (problem.likelihood.outputs or 1))
         for k in range(1 if self.one_fold < N else min(self.folds, N)):
-            held = np.sort(rng.permutation(np.flatnonzero(part == k))[:most])
+            held = np.flatnonzero(part == k)
+            held = held[np.unique(np.linspace(0, len(held) - 1, min(most, len(held))).astype(int))]
             out = np.zeros(N, dtype=bool)
             out[held] = True
             yield np.flatnonzero(~out), held

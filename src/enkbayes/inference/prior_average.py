@@ -58,7 +58,7 @@ from enkbayes.inference.evidence import elbo
 from enkbayes.inference.many_classes import WidthAverage
 from enkbayes.inference.row_space import RowSpace, distinct_rows
 from enkbayes.inference.stacking import stacking_weights
-from enkbayes.inference.warm_fits import OUTSIDE, Kind, WarmFits, short_fits
+from enkbayes.inference.warm_fits import OUTSIDE, Kind, WarmFits, probabilities, short_fits
 from enkbayes.samplers import MeanField
 from enkbayes.solvers.map_estimate import map_estimate
 
@@ -80,6 +80,7 @@ class PriorAverage:
     spreads : share of the posterior's covariance that each component has; empty if all have all of it
     modes : whether a component is around the most probable weights instead of the mean; empty if none is
     insides : whether it has hardly any variance outside the space of the rows; empty if all have the prior's
+    log_loss : of a row, predicted without itself; None if nothing was chosen
     """
 
     widths: tuple[float, ...]
@@ -92,6 +93,7 @@ class PriorAverage:
     spreads: tuple[float, ...] = ()
     modes: tuple[bool, ...] = ()
     insides: tuple[bool, ...] = ()
+    log_loss: float | None = None
 
     @property
     def precisions(self) -> Numbers:
@@ -127,10 +129,11 @@ class WidthGrid:
     steps, steps_folds : largest numbers of steps of these fits, which start near their ends
     fallback : width that stands for all where nothing can be chosen, because rows cannot be held out
     most : number of parameters of one logit, in the space of the rows, beyond which as many rows as that choose
-    most_softmax, most_logits : parameters and logits of all rows of a softmax, beyond which it is averaged over point
-        estimates and their spreads, because averages over its Gaussian logits are expensive
-    few, most_few : rows below which a softmax may have more parameters, because so few cannot choose the scale of a
-        point estimate, and how many
+    most_softmax, most_classes : parameters of a softmax, in the contrasts of its classes and the space of the rows, and
+        classes, beyond which it is averaged over point estimates and their spreads, because the cost of a fit grows as
+        the third power of the first and the second of the latter
+    points_decisive, points_relative : nats, and share of the log loss, by which the rows of a softmax must be more
+        probable with an average over point estimates, which folds have scaled, for it to replace a posterior
     counted : logits of all rows up to which equal rows count once in these bounds, so that weights of rows decide as
         their repetitions do
     """
@@ -157,10 +160,10 @@ class WidthGrid:
     steps_folds: int = 12
     fallback: float = 3.0
     most: int = 1000
-    most_softmax: int = 45
-    most_logits: int = 500
-    few: int = 50
-    most_few: int = 150
+    most_softmax: int = 500
+    most_classes: int = 12
+    points_decisive: float = 6.0
+    points_relative: float = 0.2
     counted: int = 100_000
 
     def log_hyperprior(self, problem: Problem) -> Numbers:
@@ -205,6 +208,11 @@ class WidthGrid:
         """Return the weights (W,) of predictions that give the classes of the rows these probabilities (N, W)."""
         return stacking_weights(np.log(proba).T, counts, rows, around, steps=300, enough=0.0)
 
+    def prefers(self, points: float, average: float, problem: Problem) -> bool:
+        """Return whether the log loss of a row is so much lower with an average over point estimates."""
+        rows = problem.size if problem.weights is None else float(np.sum(to_numpy(problem.weights)))
+        return (average - points) * rows > self.points_decisive and points < (1 - self.points_relative) * average
+
     def affordable(self, problem: Problem) -> bool:
         """Return whether fits of all widths to all rows and folds are affordable."""
         K = problem.likelihood.outputs
@@ -213,20 +221,21 @@ class WidthGrid:
         rows = problem.size
         if rows * K <= self.counted and isinstance(problem.rows, ArrayRows):
             rows = distinct_rows(problem.in_double()).size
-        most = self.most_few if rows < self.few else self.most_softmax
-        return min(problem.dim, rows * K) <= most and rows * K <= self.most_logits
+        return self.most_classes >= K and (K - 1) * min(problem.dim // K, rows + 1) <= self.most_softmax
 
 
 SEVERAL_LOGITS = WidthGrid(
-    widths=(0.03, 0.3, 3.0, 30.0, 300.0, 3000.0),
-    start=3.0,
+    widths=(0.1, 1.0, 10.0, 100.0, 1000.0),
     share=0.1,
-    ordinary=1e-3,
-    sharp=((0.1, False, False),),
+    ordinary=0.43,
+    sharp=((0.3, False, False), (0.1, True, False)),
+    sharper=0.3,
     decisive=2.0,
-    relative=0.2,
+    relative=math.inf,
 )
-"""Of a softmax, whose fits cost more: chosen on other development sets than that of a single logit."""
+"""Of a softmax: averages over a few points a row do not converge at wider widths, and a posterior gives way to a
+sharper average only where the left-out rows are e^2 times as probable with it (`benchmarks/softmax_choices.py`).
+"""
 
 
 def grid_of(problem: Problem) -> WidthGrid:
@@ -254,16 +263,21 @@ def average_posterior(
     of any size.
 
     A softmax that is too large for fits of all widths is averaged over point estimates and their spreads
-    (`many_classes.py`). Rows that are not in memory, or are shared between processes, cannot be held out; then a single
-    width stands for all, and a UserWarning says so. Parameters are those of `average_over_widths`; a `tuning` that was
-    found before is used as it is. With `short`, `MeanField` in the space of the rows fits the components, instead of
-    `fit`, where that space is smaller.
+    (`many_classes.py`), and so is a smaller one where the left-out rows are far more probable with them. Rows that are
+    not in memory, or are shared between processes, cannot be held out; then a single width stands for all, and a
+    UserWarning says so. Parameters are those of `average_over_widths`; a `tuning` that was found before is used as it
+    is. With `short`, mean-field fits of few steps, in the space of the rows where that is smaller, stand for `fit`.
     """
     grid, many = grid or grid_of(problem), WidthAverage()
     if tuning is None and not grid.affordable(problem) and many.fits(problem):
         mixture = many.posterior(problem, particles=particles, seed=seed)
         return mixture, _described(problem, groups, mixture)
     average = weigh(problem, groups, grid=grid) if tuning is None else tuning
+    if tuning is None and average.log_loss is not None and many.fits(problem):
+        choice = many.choose(problem)
+        if grid.prefers(choice.log_loss, average.log_loss, problem):
+            mixture = many.posterior(problem, choice, particles=particles, seed=seed)
+            return mixture, _described(problem, groups, mixture)
     if short and isinstance(problem.rows, ArrayRows) and problem.dim <= MeanField.dense:
         return mixture_of(problem, groups, average, *short_fits(problem, groups, fit, particles, seed)), average
     return mixture_of(problem, groups, average, fit), average
@@ -541,7 +555,10 @@ class WidthSearch:
         widths = tuple(float(found.widths[i]) for i, _ in kept)
         kinds = [grid.kinds[s] for _, s in kept]
         spreads, modes, insides = zip(*kinds, strict=True)
-        sharper = min(spreads) < 1 or any(insides)
+        sharper, loss = min(spreads) < 1 or any(insides), None
+        if found.proba is not None:
+            proba = np.einsum("nws,ws->n", found.proba, np.where(weights >= grid.negligible, weights, 0.0))
+            loss = -float(found.counts @ np.log(np.maximum(proba, LEAST)) / found.counts.sum())
         return PriorAverage(
             widths=widths,
             variances=tuple(tuple(map(float, self._variances(width))) for width in widths),
@@ -552,6 +569,7 @@ class WidthSearch:
             spreads=spreads if sharper else (),
             modes=modes if sharper else (),
             insides=insides if sharper else (),
+            log_loss=loss,
         )
 
     def _variances(self, width: float) -> Numbers:
@@ -569,15 +587,14 @@ class WidthSearch:
         except (Diverged, ValueError):
             self.fits.last = before
             return -math.inf, found
-        targets, likelihood = to_numpy(self.problem.targets).astype(int), self.problem.likelihood
+        targets = to_numpy(self.problem.targets).astype(int)
         for fold in map(int, np.unique(self.folds)):
             inside, outside = np.flatnonzero(self.folds == fold), np.flatnonzero(self.folds != fold)
             if not len(outside):
                 continue
             try:
                 fit = self.fits.part(whole, fold, outside)
-                for i, (mean, V) in enumerate(fit.logits(self.problem.features[inside, :], self.grid.kinds)):
-                    proba = to_numpy(likelihood.predictive(mean, V=V))
+                for i, proba in enumerate(probabilities(fit, self.problem.features[inside, :], self.grid.kinds)):
                     found[inside, i] = proba[np.arange(len(inside)), targets[inside]]
             except (Diverged, ValueError):
                 found[inside] = LEAST

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from time import perf_counter
@@ -22,8 +22,10 @@ from enkbayes.core.problem import Problem
 from enkbayes.engine.arrays import Array, to_numpy
 from enkbayes.inference.evidence import elbo
 from enkbayes.inference.row_space import RowSpace, distinct_rows
+from enkbayes.inference.softmax_fits import ShortSoftmaxFits, SoftmaxFit
 from enkbayes.samplers import MeanField
 from enkbayes.samplers.run import run
+from enkbayes.solvers.gaussian_softmax import SoftmaxRows
 from enkbayes.solvers.logistic_path import LogisticGaussian, LogisticRows, with_constant
 from enkbayes.solvers.map_estimate import map_estimate
 
@@ -133,6 +135,15 @@ class SampledFit:
         return map_estimate(self.problem, tol=1e-2, start=self.posterior.mean).theta
 
 
+def probabilities(fit: WarmFit | SoftmaxFit, features: Any, kinds: Sequence[Kind]) -> Iterator[Numbers]:
+    """Yield the class probabilities (n, K) of rows (n, D) under each Gaussian of a fit."""
+    if isinstance(fit, SoftmaxFit):
+        yield from fit.proba(features, kinds)
+    else:
+        for mean, V in fit.logits(features, kinds):
+            yield to_numpy(fit.problem.likelihood.predictive(mean, V=V))
+
+
 @dataclass(eq=False)
 class WarmFits:
     """Fits to all rows, each from the last one, and to parts of them, each from the last fit to all rows.
@@ -146,14 +157,17 @@ class WarmFits:
     tol_parts: float
     steps: int
     steps_parts: int
-    last: WarmFit | None = None
+    last: WarmFit | SoftmaxFit | None = None
     _rows: dict[int, LogisticRows] = field(default_factory=dict)
 
-    def whole(self, problem: Problem) -> WarmFit:
+    def whole(self, problem: Problem) -> WarmFit | SoftmaxFit:
         """Return the fit to all rows under another prior than the last one's."""
         last = self.last
-        if not LogisticRows.fits(problem):
-            start = None if last is None else last.start
+        if SoftmaxRows.fits(problem):
+            before = last if isinstance(last, SoftmaxFit) else None
+            self.last = SoftmaxFit.of(problem, before, self.tol, self.steps)
+        elif not LogisticRows.fits(problem):
+            start = last.start if isinstance(last, SampledFit) else None
             self.last = SampledFit.of(problem, self.tol, self.steps, start)
         elif isinstance(last, LogisticFit):
             found = last.rows.gaussian(_precision(problem), last.gaussian, tol=self.tol, most=self.steps)
@@ -164,10 +178,12 @@ class WarmFits:
             self.last = LogisticFit(problem, rows, found)
         return self.last
 
-    def part(self, whole: WarmFit, number: int, rows: Numbers) -> WarmFit:
+    def part(self, whole: WarmFit | SoftmaxFit, number: int, rows: Numbers) -> WarmFit | SoftmaxFit:
         """Return the fit to some rows (integers) under the prior of a fit to all; the same number always means the same
         rows.
         """
+        if isinstance(whole, SoftmaxFit):
+            return whole.without(number, rows, self.tol_parts, self.steps_parts)
         if not isinstance(whole, LogisticFit):
             return SampledFit.of(whole.problem.subset(rows), self.tol_parts, self.steps_parts, whole.start)
         if number not in self._rows:
@@ -186,6 +202,9 @@ def short_fits(
     """
     distinct = distinct_rows(problem.in_double())
     space = RowSpace.of(distinct, groups)
+    if SoftmaxRows.fits(distinct):
+        many = ShortSoftmaxFits(distinct, space, particles, seed)
+        return many.posterior, many.mode
     if LogisticRows.fits(distinct) and (space is not None or particles < 2 * problem.dim):
         short = ShortFits(distinct, space, particles, seed)
         return short.posterior, short.mode
