@@ -715,7 +715,9 @@ class EnsembleClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore[m
             parts = [cls.from_artefact(part) for part in artefact.parts]
             return BinaryClassifiers(parts, artefact.names).kept_in(cls(**parts[0].get_params(deep=False)))
         if artefact.estimator is None or artefact.posterior.map is None or artefact.posterior.classes is None:
-            raise ValueError("the file holds a posterior without an estimator; use load(path)")
+            raise ValueError(
+                "the file holds no classifier, but a regressor or a posterior alone; enkbayes.load(path) reads it"
+            )
         parameters, chosen = dict(artefact.estimator["parameters"]), artefact.estimator.get("chosen", {})
         if parameters.get("class_weight") == "given":
             pairs = zip(artefact.posterior.classes.tolist(), chosen["class_weight"].tolist(), strict=True)

@@ -202,18 +202,21 @@ def with_variances(problem: Problem, groups: Numbers, variances: Any) -> Problem
 
 @dataclass
 class _ByPropagation:
-    """Problem -> log evidence and E(theta_i - m0_i)^2 (P,), by expectation propagation from the last fit's sites."""
+    """Problem -> log evidence, E(theta_i - m0_i)^2 (P,) and E theta (P,), by expectation propagation from the last
+    fit's sites.
+    """
 
     largest_residual: float
     sites: Sites | None = None
     name: ClassVar[str] = "expectation propagation"
 
-    def __call__(self, problem: Problem) -> tuple[float, Numbers]:
+    def __call__(self, problem: Problem) -> tuple[float, Numbers, Numbers]:
         found = propagate(problem, self.sites, tol=5e-3)  # the evidence is off by the square of the residual only
         if not found.residual < self.largest_residual:
             raise Diverged("expectation propagation does not converge")
         self.sites = found.sites
-        return found.log_evidence, np.sum(found.basis**2, axis=1) + (found.mean - problem.prior.mean) ** 2
+        squares = np.sum(found.basis**2, axis=1) + (found.mean - problem.prior.mean) ** 2
+        return found.log_evidence, squares, found.mean
 
 
 @dataclass
@@ -224,14 +227,14 @@ class _ByBound:
     last: AffineEnsemble | None = None
     name: ClassVar[str] = "ELBO"
 
-    def __call__(self, problem: Problem) -> tuple[float, Numbers]:
+    def __call__(self, problem: Problem) -> tuple[float, Numbers, Numbers]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a fit that has not converged yet still bounds the evidence
             posterior = run(problem, self.sampler, particles=200, theta=self._start())
         fitted = posterior.ensemble
         self.last = fitted if fitted.complement is None else None
         bound = -posterior.state.control.free_energy if self.sampler.rank == 0 else elbo(problem, posterior).value
-        return bound, fitted.variances + (fitted.mean - problem.prior.mean) ** 2
+        return bound, fitted.variances + (fitted.mean - problem.prior.mean) ** 2, as_double(fitted.mean)
 
     def _start(self) -> Numbers | None:
         if self.last is None:
@@ -250,15 +253,25 @@ class _Objective:
     search: PriorSearch
     centre: Numbers
     fits: int = 0
+    mean: Numbers | None = None  # of the parameters in the last fit
 
     def __call__(self, x: Numbers) -> tuple[float, Numbers]:
         self.fits += 1
         chosen = self.labels != FIXED
-        value, squares = self.fit(with_variances(self.problem, self.labels, np.exp(x)))
+        value, squares, self.mean = self.fit(with_variances(self.problem, self.labels, np.exp(x)))
         groups = self.labels[chosen]
         slope = (np.bincount(groups, squares[chosen]) / np.exp(x) - np.bincount(groups)) / 2
         v = x - self.centre
         return value + self.search.log_hyperprior(v), slope + self.search.hyperprior_slope(v)
+
+    def separates(self) -> bool:
+        """Return whether the mean parameters of the last fit predict the class of every row."""
+        if self.mean is None or self.problem.likelihood.n_classes is None:
+            return False
+        linear = self.problem.linear_logits("a prior chosen by evidence")
+        logits = linear.particle_logits(self.problem.features, self.mean[None, :])
+        proba = as_double(self.problem.likelihood.mean(logits))[:, 0, :]
+        return bool(np.all(np.argmax(proba, axis=1) == as_double(self.problem.targets)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -322,6 +335,7 @@ def _searched(
         message=_message(
             f"chosen by evidence ({fit.name}, {objective.fits} fits)",
             converged=converged,
+            separable=widest and objective.separates(),
             widest=widest,
             narrowest=narrowest,
         ),
@@ -366,9 +380,12 @@ def _mean_squares(problem: Problem, labels: Numbers) -> Numbers:
     return np.asarray(np.where(means > 0, means, 1.0))
 
 
-def _message(chosen: str, *, converged: bool, widest: bool, narrowest: bool) -> str:
+def _message(chosen: str, *, converged: bool, separable: bool, widest: bool, narrowest: bool) -> str:
     if widest:
-        return f"{chosen}; the data do not determine the width, so it is as wide as allowed"
+        why = "the data do not determine the width"
+        if separable:
+            why = "the features separate the classes, for which the evidence of ever wider priors rises towards a limit"
+        return f"{chosen}; {why}, so it is as wide as allowed"
     if narrowest:
         return f"{chosen}; the features do not predict the classes, so it is as narrow as allowed"
     if not converged:
