@@ -20,7 +20,7 @@ test: .venv/.test
 docs: .venv/.test  # builds the site into docs/_build/html; a warning is an error
 	rm -rf docs/_build docs/api/generated docs/gallery  # pages that have moved, and pictures of older code
 	$(BIN)/python docs/api/write_pages.py
-	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going -b html docs docs/_build/html
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going -b html docs docs/_build/html
 
 gallery: .venv/.test .venv/.benchmarks  # draws the three examples that need downloads or libraries
 	MPLBACKEND=agg $(BIN)/python examples/guide/imagenet_500_labels.py
