@@ -19,9 +19,10 @@ own proportion. A grid of widths v_k is weighed in two steps.
 3. By prediction too, whether the Gaussian prior is right at all. Where the classes are almost separable its posterior
    is under-confident at every width, because few of the directions that separate the training rows are as good as
    their average. So every width N(m, C) also has sharper Gaussians, N(m, s C) and N(m_max, s C) around its most
-   probable weights, which are less extreme than the mean. Step 2 is done once more for all, the sharper ones with a
-   share of the Dirichlet prior. They stay only if the rows are much more probable with them; otherwise the average is
-   one of posteriors.
+   probable weights, which are less extreme than the mean. With fewer rows than features they have hardly any variance
+   outside the space of the rows, where C is that of the prior and no row can contradict it. Step 2 is done once more
+   for all, the sharper ones with a share of the Dirichlet prior. They stay only if the rows are much more probable
+   with them; otherwise the average is one of posteriors.
 
 c is smaller where the rows are predicted almost perfectly, in proportion to their log loss: a row of an easy problem
 says little, and c rows of an ordinary one would outweigh many of them.
