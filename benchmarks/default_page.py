@@ -143,7 +143,7 @@ def page(result: dict[str, Any], later: dict[str, Any]) -> str:
         result=result,
         pairs=len(pairs),
         sets=len({name for name, _ in pairs}),
-        single=sum(len(common(size, OURS, REFERENCE)) == 1 for size in pairs.values()),
+        splits=round(float(np.median([len(common(size, OURS, REFERENCE)) for size in pairs.values()]))),
         extreme=_extreme(pairs),
         targets=found,
         missed=[target for target in found if target.verdict != "met"],
