@@ -1,6 +1,6 @@
 """Simulation-based calibration of every sampler (Talts and others 2018), and the page that shows it.
 
-    python benchmarks/sbc.py [CELL ...] [--replications 100]
+    python benchmarks/sbc.py [CELL ...] [--replications 300]
     python benchmarks/sbc.py --page
 
 A replication draws weights from the prior, features, and labels from the model with these weights, and fits the
@@ -13,7 +13,14 @@ posterior to them. Over replications the true weights are draws of the fitted po
   transform is uniform.
 
 Ranks are those among the particles and among independent draws (`posterior.sample`), before and after 20 sweeps of
-`polish`. Results are written to benchmarks/results/sbc.json and docs/results/calibration_of_samplers.md.
+`polish`.
+
+The default prior of the estimators is calibrated, too: the width is drawn from its half-Cauchy hyperprior before the
+weights are. `average` is what `EnsembleClassifier()` fits, whose weights of the widths left-out rows choose;
+`average by evidence` is the same without folds, weighed by the bound of the evidence. E|theta|^2 is infinite
+there, so the posterior average of log |theta|^2 is compared with the true one instead.
+
+Results are written to benchmarks/results/sbc.json and docs/results/calibration_of_samplers.md.
 """
 
 from __future__ import annotations
@@ -21,13 +28,16 @@ from __future__ import annotations
 import argparse
 import json
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from environment import sources
+from scipy.special import expit
 from scipy.stats import chi2, norm
 
 import enkbayes as eb
+from enkbayes.inference.prior_average import average_over_widths, grid_of, logit_variance
 
 ROOT = Path(__file__).parent
 RESULTS = ROOT / "results" / "sbc.json"
@@ -40,28 +50,55 @@ SAMPLERS = {
     "trotter": eb.TrotterSampler(ds=0.2, max_steps=200),
     "stochastic": eb.StochasticSampler(ds=0.1, max_steps=150),
 }
+AVERAGES = {"average": {}, "average by evidence": {"folds": 1, "few_folds": 1}}  # changes of the grid of widths
 CELLS = {  # rows, features, classes, prior variance
     "N20 D2 K2 v1": (20, 2, 2, 1.0),
     "N20 D10 K2 v1": (20, 10, 2, 1.0),
     "N20 D2 K2 v10": (20, 2, 2, 10.0),
+    "N100 D2 K2 v10": (100, 2, 2, 10.0),
     "N100 D10 K2 v1": (100, 10, 2, 1.0),
+    "N100 D10 K2 v10": (100, 10, 2, 10.0),
+    "N20 D3 K3 v10": (20, 3, 3, 10.0),
     "N50 D3 K3 v1": (50, 3, 3, 1.0),
 }
-SWEEPS, DRAWS, BINS = 20, 100, 10
+WIDTHS = {  # rows, features, classes; the width is drawn
+    "N20 D2 K2": (20, 2, 2, None),
+    "N20 D10 K2": (20, 10, 2, None),
+    "N100 D10 K2": (100, 10, 2, None),
+}
+SWEEPS, DRAWS, BINS, JUDGED, JUDGED_AVERAGES = 20, 100, 10, 100, 40
 STATISTICS = ("weight", "norm", "log likelihood", "prediction")
 
 
 def simulated(cell, rng):
-    """Return a problem whose weights were drawn from the prior, the weights, and a new row with its label."""
+    """Return a problem whose weights were drawn from the prior, the weights, and a new row with its label.
+
+    Without a variance the prior is that of the default: a half-Cauchy one of the standard deviation of a typical logit.
+    """
     N, D, K, variance = cell
     P = D if K == 2 else D * K
-    theta, features = rng.standard_normal(P) * np.sqrt(variance), rng.standard_normal((N + 1, D))
+    theta, features = rng.standard_normal(P), rng.standard_normal((N + 1, D))
+    if variance is None:
+        unit = eb.Problem.create(features[:N], np.arange(N) % K, classes=range(K))
+        scale = grid_of(unit).scale if K == 2 else grid_of(unit).scale_softmax
+        variance = float(scale * rng.standard_cauchy()) ** 2 / logit_variance(unit, np.zeros(P, dtype=int))
+    theta *= np.sqrt(variance)
     if K == 2:
-        labels = (rng.random(N + 1) < 1 / (1 + np.exp(-features @ theta))).astype(int)
+        labels = (rng.random(N + 1) < expit(features @ theta)).astype(int)
     else:
         labels = np.argmax(features @ theta.reshape(D, K) + rng.gumbel(size=(N + 1, K)), axis=1)
     problem = eb.Problem.create(features[:N], labels[:N], eb.Gaussian.isotropic(P, variance), classes=range(K))
     return problem, theta, features[N:], int(labels[N])
+
+
+def fitted(problem, method, draws, seed):
+    """Return the posterior of a sampler, or of an average over widths."""
+    if not isinstance(method, dict):
+        return eb.run(problem, method, particles=draws, seed=seed)
+    one = problem.with_prior(eb.Gaussian.isotropic(problem.dim, 1.0))  # the width is not known
+    groups = np.zeros(problem.dim, dtype=int)
+    grid = replace(grid_of(one), **method)
+    return average_over_widths(one, groups, lambda each: eb.run(each, particles=draws, seed=seed), grid=grid)[0]
 
 
 def values(problem, theta):
@@ -80,13 +117,15 @@ def transform(proba, label, rng):
     return below + rng.random() * float(proba[label])
 
 
-def replication(cell, sampler, seed, *, sweeps=SWEEPS, draws=DRAWS):
-    """Return for each kind of draws the ranks, the transform of a new label and E|theta|^2; and the verdict."""
+def replication(cell, sampler, seed, *, sweeps=SWEEPS, draws=DRAWS, judged=JUDGED):
+    """Return for each kind of draws the ranks, the transform of a new label, E|theta|^2 and E log |theta|^2 less the
+    true one; and the verdict, if this is one of the first `judged`.
+    """
     rng = np.random.default_rng((seed, 11))
     problem, true, row, label = simulated(cell, rng)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        posterior = eb.run(problem, sampler, particles=draws, seed=seed)
+        posterior = fitted(problem, sampler, draws, seed)
         polished = eb.polish(problem, posterior, sweeps, seed=seed) if sweeps else None
     kinds = {
         "particles": (posterior, posterior.theta),
@@ -99,12 +138,15 @@ def replication(cell, sampler, seed, *, sweeps=SWEEPS, draws=DRAWS):
             *map(int, ranks(problem, true, theta)),
             transform(proba, label, rng),
             float(np.mean(np.sum(theta**2, axis=1))),
+            float(np.mean(np.log(np.sum(theta**2, axis=1))) - np.log(np.sum(true**2))),
         ]
-    return found, eb.assess(problem, posterior, draws=4000).verdict
+    return found, eb.assess(problem, posterior).verdict if seed < judged else None
 
 
 def summary(rows, cell, *, draws=DRAWS, bins=BINS):
-    """Return histograms, p-values, the share of the middle rank and the ratio of E|theta|^2 to that of the prior."""
+    """Return histograms, p-values, the share of the middle rank, the ratio of E|theta|^2 to that of the prior, and how
+    far E log |theta|^2 is above the true one.
+    """
     rng = np.random.default_rng(0)
     table = np.asarray(rows, dtype=float)
     out = {}
@@ -119,9 +161,12 @@ def summary(rows, cell, *, draws=DRAWS, bins=BINS):
             "tilt": tilt,  # a standard normal score: above 0 the truth is larger than the draws
         }
     _, D, K, variance = cell
-    squares, prior = table[:, len(STATISTICS)], variance * (D if K == 2 else D * K)
+    squares, logs = table[:, len(STATISTICS)], table[:, len(STATISTICS) + 1]
     out["middle"] = float(np.mean(table[:, 0] == draws // 2) * (draws + 1))
-    out["squares"] = [float(squares.mean() / prior), float(squares.std() / prior / np.sqrt(len(squares)))]
+    if variance is not None:
+        squares = squares / (variance * (D if K == 2 else D * K))
+        out["squares"] = [float(squares.mean()), float(squares.std() / np.sqrt(len(squares)))]
+    out["logs"] = [float(logs.mean()), float(logs.std() / np.sqrt(len(logs)))]
     return out
 
 
@@ -129,7 +174,7 @@ def study(cell, sampler, replications, **options):
     """Return the summary of every kind of draws, and how often each verdict was given."""
     found = [replication(cell, sampler, seed, **options) for seed in range(replications)]
     kinds = {kind: summary([row[kind] for row, _ in found], cell) for kind in found[0][0]}
-    verdicts = [verdict for _, verdict in found]
+    verdicts = [verdict for _, verdict in found if verdict is not None]
     return kinds | {"verdicts": {name: verdicts.count(name) for name in sorted(set(verdicts))}}
 
 
@@ -162,76 +207,104 @@ def page(results):
         "`particles` are those of the run, `independent` are draws of its Gaussian (`posterior.sample`; `stochastic`",
         f"has none, so they are its particles), and `polished` are particles after {SWEEPS} sweeps. With so many tests",
         "one in twenty has p below .05 by chance. All samplers see the same data. Verdicts are those of `assess` with",
-        "4,000 draws, which see less than the 40,000 of the default.",
+        f"its default settings, on the first {min(JUDGED, results['replications'])} replications.",
         "",
         f"The results are of the code whose `git rev-parse HEAD:src/enkbayes` begins with `{results.get('code')}`.",
         "",
     ]
     for cell, samplers in results["cells"].items():
         N, D, K, variance = CELLS[cell]
+        lines += [f"## {N} rows, {D} features, {K} classes, prior variance {variance:g}", ""]
+        lines += table_of(samplers, "E\\|theta\\|^2", "squares")
+    lines += ["## How many tests fail", "", *conclusions(results["cells"], SAMPLERS), ""]
+    averages = results.get("averages", {})
+    if averages:
         lines += [
-            f"## {N} rows, {D} features, {K} classes, prior variance {variance:g}",
+            "## The average over widths",
             "",
-            "| sampler | draws | one weight | norm | log likelihood | new label | E\\|theta\\|^2 | rank 50 |",
-            "|---|---|---|---|---|---|---|---|",
+            "The default prior of the estimators does not know its width. Here the width is drawn from its half-Cauchy",
+            "hyperprior, then weights and labels as above. `average` is what `EnsembleClassifier()` fits: rows that",
+            "were left out choose the weights of the widths, in order to predict well.",
+            "`average by evidence` weighs widths by the lower bound of the evidence alone. With the evidence itself it",
+            "would be the posterior under the hyperprior, up to the grid and the Gaussians. The bound loses most under",
+            "wide priors, so narrow ones weigh too much, and a large norm is too large for its draws too often.",
+            "E|theta|^2 is infinite, so the last column but one has the average over the data of E log |theta|^2 less",
+            "the true value, which is 0 for exact posteriors. There are",
+            f"{results['average_replications']} replications. Verdicts are those on the first {JUDGED_AVERAGES}.",
+            f"The code is `{results.get('average_code')}`.",
+            "",
         ]
-        for sampler, kinds in samplers.items():
-            for kind, found in kinds.items():
-                if kind == "verdicts":
-                    continue
-                shown = [f"`{bars(found[name]['counts'])}` {found[name]['p']:.2g}" for name in STATISTICS]
-                mean, error = found["squares"]
-                cells = [sampler, kind, *shown, f"{mean:.3f} ± {error:.3f}", f"{found['middle']:.1f}"]
-                lines.append(f"| {' | '.join(cells)} |")
-        lines.append("")
-        for sampler, kinds in samplers.items():
-            said = ", ".join(f"{name} {count}" for name, count in kinds["verdicts"].items())
-            lines.append(f"- Verdicts on `{sampler}`: {said}.")
-        lines.append("")
-    lines += conclusions(results)
+        for cell, methods in averages.items():
+            N, D, K, _ = WIDTHS[cell]
+            lines += [f"### {N} rows, {D} features, {K} classes", ""]
+            lines += table_of(methods, "E log \\|theta\\|^2", "logs")
+        lines += ["### How many tests of averages fail", "", *conclusions(averages, AVERAGES)]
     return "\n".join(lines).rstrip() + "\n"
 
 
-def conclusions(results):
+def table_of(samplers, title, column):
+    """Return the table of one cell and the verdicts on its fits."""
+    lines = [
+        f"| sampler | draws | one weight | norm | log likelihood | new label | {title} | rank 50 |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for sampler, kinds in samplers.items():
+        for kind, found in kinds.items():
+            if kind == "verdicts":
+                continue
+            shown = [f"`{bars(found[name]['counts'])}` {found[name]['p']:.2g}" for name in STATISTICS]
+            mean, error = found[column]
+            cells = [sampler, kind, *shown, f"{mean:.3f} ± {error:.3f}", f"{found['middle']:.1f}"]
+            lines.append(f"| {' | '.join(cells)} |")
+    lines.append("")
+    for sampler, kinds in samplers.items():
+        said = ", ".join(f"{name} {count}" for name, count in kinds["verdicts"].items())
+        lines.append(f"- Verdicts on `{sampler}`: {said}.")
+    return [*lines, ""]
+
+
+def conclusions(cells, methods):
     """Return what the tables say, in numbers."""
     lines = [
-        "## How many tests fail",
-        "",
         "| sampler | draws | tests | p below .05 | p below .001 | rank 50 |",
         "|---|---|---|---|---|---|",
     ]
-    for sampler in SAMPLERS:
+    for method in methods:
         for kind in ("particles", "independent", "polished"):
-            found = [
-                kinds[sampler][kind][name]["p"]
-                for kinds in results["cells"].values()
-                if kind in kinds.get(sampler, {})
-                for name in STATISTICS
-            ]
+            found = [cell[method][kind] for cell in cells.values() if kind in cell.get(method, {})]
+            p = [each[name]["p"] for each in found for name in STATISTICS]
             if found:
-                low, lower = (sum(p < bound for p in found) for bound in (0.05, 0.001))
-                cells = [kinds[sampler][kind] for kinds in results["cells"].values() if kind in kinds.get(sampler, {})]
-                middle = np.mean([cell["middle"] for cell in cells])
-                lines.append(f"| {sampler} | {kind} | {len(found)} | {low} | {lower} | {middle:.1f} |")
+                low, lower = (sum(value < bound for value in p) for bound in (0.05, 0.001))
+                middle = np.mean([each["middle"] for each in found])
+                lines.append(f"| {method} | {kind} | {len(p)} | {low} | {lower} | {middle:.1f} |")
     return lines
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("cells", nargs="*", metavar="CELL", help=", ".join(CELLS))
-    parser.add_argument("--replications", type=int, default=100)
+    parser.add_argument("cells", nargs="*", metavar="CELL", help=", ".join([*CELLS, *WIDTHS]))
+    parser.add_argument("--replications", type=int, default=300)
+    parser.add_argument("--average-replications", type=int, default=120, help="those of the average over widths")
     parser.add_argument("--page", action="store_true", help="only write the page")
     args = parser.parse_args()
-    results = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {"cells": {}}
+    results = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
     if not args.page:
-        results |= {"replications": args.replications, "code": sources()}
-        for name in args.cells or CELLS:
-            for sampler, method in SAMPLERS.items():
-                found = study(CELLS[name], method, args.replications)
-                results["cells"].setdefault(name, {})[sampler] = found
+        for name in args.cells or [*CELLS, *WIDTHS]:
+            if name in CELLS:
+                group, cell, methods, count, judged = "cells", CELLS[name], SAMPLERS, args.replications, JUDGED
+                results |= {"replications": count, "code": sources()}
+            else:
+                group, cell, methods = "averages", WIDTHS[name], AVERAGES
+                count, judged = args.average_replications, JUDGED_AVERAGES
+                results |= {"average_replications": count, "average_code": sources()}
+            for sampler, method in methods.items():
+                found = study(cell, method, count, judged=judged)
+                results.setdefault(group, {}).setdefault(name, {})[sampler] = found
                 p = {kind: [round(found[kind][s]["p"], 4) for s in STATISTICS] for kind in found if kind != "verdicts"}
                 print(name, sampler, p, flush=True)
                 RESULTS.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    for group, names in (("cells", CELLS), ("averages", WIDTHS)):
+        results[group] = {name: results[group][name] for name in names if name in results.get(group, {})}
     PAGE.write_text(page(results), encoding="utf-8")
 
 

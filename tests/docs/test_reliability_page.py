@@ -6,9 +6,9 @@ import reliability
 
 
 def test_the_page_shows_the_results(monkeypatch, tmp_path):
+    template = reliability.HERE / "reliability.md.jinja"
     monkeypatch.setattr(reliability, "HERE", tmp_path)
     (tmp_path / "results").mkdir()
-    template = reliability.PAGE.parent.parent / "benchmarks" / "reliability.md.jinja"
     (tmp_path / template.name).write_text(template.read_text(encoding="utf-8"), encoding="utf-8")
     assert reliability.page().count("are stored.") == 5  # nothing has been run
     counts = {".model": {"read": 7, "refused": 1200, "failed": 3}}

@@ -45,6 +45,16 @@ def test_a_posterior_that_is_too_narrow_is_found_out():
         assert ends[0] + ends[-1] > 22  # of 60; 12 are expected
 
 
+def test_the_default_average_is_calibrated_under_its_hyperprior():
+    """The width is drawn from the half-Cauchy prior, then weights and labels; 4 standard errors for the norm."""
+    found = sbc.study((20, 2, 2, None), sbc.AVERAGES["average"], 40, sweeps=0, judged=0)
+    assert found["verdicts"] == {}
+    for name in sbc.STATISTICS:
+        assert found["independent"][name]["p"] > SURE, name
+    mean, error = found["independent"]["logs"]
+    assert abs(mean) < 4 * error
+
+
 def test_mirrored_pairs_have_the_middle_rank_too_often():
     """Half of 100 mirrored particles lie below a value at their centre, whatever they are: pairs are not draws."""
     rng = np.random.default_rng(0)
@@ -69,4 +79,6 @@ def test_the_page_in_the_docs_is_made_of_the_results():
     results = json.loads(sbc.RESULTS.read_text(encoding="utf-8"))
     assert sbc.PAGE.read_text(encoding="utf-8") == sbc.page(results)
     assert set(results["cells"]) == set(sbc.CELLS)
+    assert set(results["averages"]) == set(sbc.WIDTHS)
+    assert all(set(methods) == set(sbc.AVERAGES) for methods in results["averages"].values())
     assert all(set(samplers) == set(sbc.SAMPLERS) for samplers in results["cells"].values())
