@@ -35,6 +35,7 @@ from enkbayes.core.posterior import Info, Posterior
 from enkbayes.core.problem import Problem
 from enkbayes.engine.arrays import like, softmax, to_numpy
 from enkbayes.engine.rows import ArrayRows
+from enkbayes.inference.folds import stratified_folds
 from enkbayes.inference.row_space import distinct_rows
 from enkbayes.inference.stacking import stacking_weights
 from enkbayes.solvers.softmax_path import Eigenbasis, SoftmaxMode, SoftmaxSearch, diagonal_covariance, fits
@@ -108,8 +109,11 @@ class WidthAverage:
         """
         choice, started = choice or self.choose(problem), time.perf_counter()
         basis = Eigenbasis.of(problem)
+        # the same path as in the folds: from the prior's mean, a search at a wide width ends early
+        path = [width for width in self.widths if width <= max(choice.widths)]
+        found = zip(path, self.search.path([at_width(problem, width, basis) for width in path], basis), strict=True)
         problems = [at_width(problem, width, basis) for width in choice.widths]
-        modes, components = self.search.path(problems, basis), []
+        modes, components = [mode for width, mode in found if width in choice.widths], []
         for own, c, s, mode in zip(problems, choice.scales, choice.spreads, modes, strict=True):
             ensemble = _ensemble(own, basis.scaled_to(own), mode, particles, seed, flat=s == 0).scaled(c, s)
             info = _info(self.search, own, mode, time.perf_counter() - started)
@@ -206,14 +210,14 @@ class WidthAverage:
         return HeldOut(tuple(folds))
 
     def _folds(self, problem: Problem) -> Iterator[tuple[Numbers, Numbers]]:
-        """Yield the rows that are fitted and those that are held out. Distinct rows are sorted by class, so that every
-        part has its share of each, and neither the order of the rows nor that of the features matters.
+        """Yield the rows that are fitted and those that are held out; every part has its share of each class. Distinct
+        rows have an order of their own, so neither that of the rows nor that of the features matters.
         """
-        N = problem.size
-        part, most = np.arange(N) % self.folds, max(100, self.entries // (problem.likelihood.outputs or 1))
+        N, rng = problem.size, np.random.default_rng(7)
+        part = stratified_folds(to_numpy(problem.targets), self.folds, rng)
+        most = max(100, self.entries // (problem.likelihood.outputs or 1))
         for k in range(1 if self.one_fold < N else min(self.folds, N)):
-            held = np.flatnonzero(part == k)
-            held = held[np.unique(np.linspace(0, len(held) - 1, min(most, len(held))).astype(int))]
+            held = np.sort(rng.permutation(np.flatnonzero(part == k))[:most])
             out = np.zeros(N, dtype=bool)
             out[held] = True
             yield np.flatnonzero(~out), held
