@@ -208,8 +208,10 @@ def _same(found: torch.Tensor | None, expected: torch.Tensor, atol: float = 1e-8
 
 def _alike(found: torch.Tensor, expected: torch.Tensor) -> bool:
     """Return whether outputs of a layer are equal, up to the rounding of half precision."""
+    precise = torch.promote_types(expected.dtype, torch.float32)
+    found, expected = found.to(precise), expected.to(precise)
     size = float(expected.abs().max()) if expected.numel() else 0.0
-    return bool(torch.allclose(found.double(), expected.double(), rtol=0.02, atol=0.02 * size, equal_nan=True))
+    return bool(torch.allclose(found, expected, rtol=0.02, atol=0.02 * size, equal_nan=True))
 
 
 def without_layer(body: nn.Module, name: str) -> nn.Module:
