@@ -345,7 +345,7 @@ def test_bad_data_for_evaluate(cancer, tmp_path):
     )
     assert "does not exist" in refused("evaluate", model, test, "--target", "diagnosis", "--ood", tmp_path / "none.csv")
     eb.save(eb.load(model).posterior_, tmp_path / "posterior.safetensors")
-    assert "without an estimator" in refused("evaluate", tmp_path / "posterior.safetensors", test, "--target", "clinic")
+    assert "holds no classifier" in refused("evaluate", tmp_path / "posterior.safetensors", test, "--target", "clinic")
 
 
 def _one_clinic(test, folder):

@@ -185,14 +185,18 @@ class Leverages:
             yield
         self.found.append(mean_leverages(self.extents, {i: in_double(h) for i, h in outputs.items()}, self.places))
 
+    @property
+    def collected(self) -> list[torch.Tensor]:
+        """The mean log leverages (n,) of all rows, of their outputs and of the directions of these."""
+        return [torch.cat(each) for each in zip(*self.found, strict=True)]
+
     def choose(
         self, likelihood: Likelihood, logits: tuple[Any, Any], labels: Any, rows: Any, reference: torch.Tensor
     ) -> tuple[FarField, FarFieldChoice]:
         """Return the far-field variance that some of these rows choose, from their logits (mean and root), predicted
         without them, and the labels of all rows, and how it was chosen.
         """
-        leverages = [torch.cat(each) for each in zip(*self.found, strict=True)]
-        classes = likelihood.n_classes or 2
+        leverages, classes = self.collected, likelihood.n_classes or 2
         extents = tuple(
             extent.calibrated((), leverage=leverage, classes=classes, slope=SLOPE)
             for extent, leverage in zip(self.extents, leverages, strict=True)

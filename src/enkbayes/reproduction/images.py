@@ -279,8 +279,8 @@ def _with_far_field(task: ImageTask, problem: Problem, model: Any, features: lis
     noise, choice = chosen.choose(posterior.likelihood, logits, task.test.labels[half], slice(None), reference)
     tempered, proba = posterior.tempered(choice.scale), []
     for images, inputs in zip((task.train, task.test, task.others), features, strict=True):
-        leverage = torch.cat(watched(images, Leverages(moments)).found)
-        variance = np.asarray(noise.variance(leverage)) if noise.active else None
+        leverages = watched(images, Leverages(moments)).collected
+        variance = np.asarray(noise.variance(leverages)) if noise.active else None
         proba.append(np.asarray(tempered.predict_proba(inputs, noise=variance))[:, 1])
     found = Predictions(tuple(proba), posterior.info.steps, seconds, note)
     _write(file, key, found)
