@@ -43,17 +43,21 @@ def failed(error: Exception) -> bool:
     return isinstance(error, ArithmeticError | np.linalg.LinAlgError) or torchs
 
 
+class OutOfRange(ValueError):
+    """Numbers have left the range of floating-point arithmetic, or a matrix is singular."""
+
+
 @contextmanager
 def in_range(what: str) -> Iterator[None]:
     """Run a block, or as a decorator a function, without floating-point warnings. If the numbers overflow or a matrix
-    turns out singular, raise a ValueError that names what was computed.
+    turns out singular, raise a ValueError, `OutOfRange`, that names what was computed.
 
     >>> with in_range("the root"):
     ...     _ = np.linalg.inv(np.zeros((1, 1)))
     Traceback (most recent call last):
         ...
-    ValueError: the root cannot be computed in floating-point numbers (Singular matrix); scale features, weights and \
-prior to moderate numbers
+    enkbayes.core.numerics.OutOfRange: the root cannot be computed in floating-point numbers (Singular matrix); scale \
+features, weights and prior to moderate numbers
     """
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         try:
@@ -62,7 +66,7 @@ prior to moderate numbers
             if not failed(error):
                 raise
             reason = " ".join(str(error).split()).partition(": The factorization")[0] or type(error).__name__
-            raise ValueError(
+            raise OutOfRange(
                 f"{what} cannot be computed in floating-point numbers ({reason}); scale features, weights and prior to "
                 "moderate numbers"
             ) from None

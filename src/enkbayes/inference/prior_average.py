@@ -49,7 +49,7 @@ import scipy.sparse
 from enkbayes.core.caller import warn
 from enkbayes.core.mixture import MixturePosterior
 from enkbayes.core.moments import Diverged
-from enkbayes.core.numerics import in_range
+from enkbayes.core.numerics import OutOfRange, in_range
 from enkbayes.core.posterior import Posterior
 from enkbayes.core.problem import Problem
 from enkbayes.engine.arrays import like, square, to_numpy
@@ -585,7 +585,7 @@ class WidthSearch:
         try:
             whole = self.fits.whole(with_variances(self.problem, self.groups, self._variances(self.grid.widths[k])))
             evidence = whole.log_evidence
-        except (Diverged, ValueError):
+        except (Diverged, OutOfRange, np.linalg.LinAlgError):
             self.fits.last = before
             return -math.inf, found
         targets = to_numpy(self.problem.targets).astype(int)
@@ -597,7 +597,7 @@ class WidthSearch:
                 fit = self.fits.part(whole, fold, outside)
                 for i, proba in enumerate(probabilities(fit, self.problem.features[inside, :], self.grid.kinds)):
                     found[inside, i] = proba[np.arange(len(inside)), targets[inside]]
-            except (Diverged, ValueError):
+            except (Diverged, OutOfRange, np.linalg.LinAlgError):
                 found[inside] = LEAST
         return evidence, found
 

@@ -142,10 +142,8 @@ def with_all_classes(problem: Problem, fitted: SoftmaxGaussian) -> tuple[Numbers
     """Return mean (P,) and basis (P, P) of the weights of all classes, the directions that the data determine best
     first: the fit of the contrasts, and the prior of what all classes share.
     """
-    K, prior = (
-        problem.likelihood.outputs or 1,
-        as_double(problem.prior.cov).reshape(-1, problem.likelihood.outputs or 1),
-    )
+    K = problem.likelihood.outputs or 1
+    prior = as_double(problem.prior.cov).reshape(-1, K)
     values, vectors = np.linalg.eigh(fitted.cov)
     of_contrasts = vectors * np.sqrt(np.maximum(values, 0.0))
     d, k = fitted.mean.shape
