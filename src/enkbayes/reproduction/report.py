@@ -66,7 +66,7 @@ def report_page(
         facts=_facts(results),
         totals=_totals([claim.verdict for result in results for claim in result.claims], len(absent)),
         smoke=_smoke(results),
-        versions=_versions(results),
+        versions=" · ".join(f"{name} {found}" for name, found in _versions(results).items()),
         command=command,
     )
 
@@ -261,13 +261,13 @@ def _dates(results: Sequence[Result]) -> str:
     return days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
 
 
-def _versions(results: Sequence[Result]) -> str:
-    """Return the versions of all libraries; where results differ, every version that was used."""
+def _versions(results: Sequence[Result]) -> dict[str, str]:
+    """Return the version of each library; where results differ, every version that was used."""
     found: dict[str, dict[str, None]] = {}
     for result in results:
         for name, version in result.versions.items():
             found.setdefault(name, {})[version] = None
-    return " · ".join(f"{name} {' / '.join(versions)}" for name, versions in found.items())
+    return {name: " / ".join(versions) for name, versions in found.items()}
 
 
 def summary(results: Sequence[Result], *, command: str = "", missing: Mapping[str, str] | None = None) -> str:
@@ -280,7 +280,7 @@ def summary(results: Sequence[Result], *, command: str = "", missing: Mapping[st
     lines += [f"This page was written by `{command}`.", ""] if command else []
     lines += ["Each item below states a claim of the paper with its verdict, and then what we measured.", ""]
     if results:
-        versions = ", ".join(f"{name} {value}" for name, value in results[-1].versions.items())
+        versions = ", ".join(f"{name} {found}" for name, found in _versions(results).items())
         lines += [*_filled(f"Size: {results[0].size}. Date: {_dates(results)}. Versions: {versions}."), ""]
         lines += ["| experiment | verdict | claims that hold |", "|---|---|---|"]
     for result in results:
