@@ -67,7 +67,7 @@ def test_the_verdict_is_that_of_an_environment_without_arviz(arviz, monkeypatch)
     monkeypatch.setitem(sys.modules, "arviz", None)
     assert eb.assess(clf.problem_, clf.posterior_, predictions=True) == trust
     assert (trust.verdict, trust.predictions.verdict) == ("usable", "good")
-    assert (trust.k_hat, trust.shift) == pytest.approx((0.694, 0.465), abs=1e-3)
+    assert (trust.k_hat, trust.shift) == pytest.approx((0.754, 0.375), abs=1e-3)
 
 
 def test_three_classes_and_labels(arviz):
