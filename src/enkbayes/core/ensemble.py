@@ -27,7 +27,7 @@ from functools import cached_property
 from enkbayes.core.low_rank import Complement, LowRankGaussian
 from enkbayes.core.moments import Moments
 from enkbayes.engine import product
-from enkbayes.engine.arrays import Array, alike, epsilon, like, namespace
+from enkbayes.engine.arrays import Array, alike, epsilon, like, namespace, thin_svd
 
 
 def affine_map(
@@ -72,7 +72,7 @@ class AffineEnsemble:
         """
         xp = namespace(theta)
         mean = xp.mean(theta, axis=0)
-        u, s, vt = xp.linalg.svd(theta - mean, full_matrices=False)
+        u, s, vt = thin_svd(theta - mean)
         floor = epsilon(theta) * max(theta.shape) * max(float(s[0]), float(xp.max(xp.abs(theta))))
         rank = min(int(xp.sum(xp.astype(s > floor, xp.int64))), theta.shape[1], theta.shape[0] - 1)
         if rank == 0:

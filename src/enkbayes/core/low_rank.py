@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import scipy.sparse
 
-from enkbayes.engine.arrays import Array, epsilon, identity, like, namespace, row_slices, square
+from enkbayes.engine.arrays import Array, epsilon, identity, like, namespace, row_slices, square, thin_svd
 
 AT_ONCE = 2**24  # numbers of particles that are drawn together
 
@@ -259,7 +259,7 @@ class LowRankGaussian:
         """
         if self.complement is not None:
             return self.complement.whiten(self.basis, theta - self.mean)
-        u, s, vt = namespace(self.basis).linalg.svd(self.basis, full_matrices=False)
+        u, s, vt = thin_svd(self.basis)
         return ((theta - self.mean) @ u / s) @ vt
 
     @property

@@ -40,6 +40,7 @@ from enkbayes.engine.arrays import (
     row_slices,
     symmetric,
     take_rows,
+    thin_svd,
     to_numpy,
 )
 
@@ -205,7 +206,7 @@ def quasi_random_points(dim: int, log2_size: int = 8) -> np.ndarray[Any, Any]:
     size = max(log2_size - 1, math.ceil(math.log2(dim + 1)))
     half = ndtri(qmc.Sobol(dim, scramble=True, rng=np.random.default_rng(0)).random_base2(size))
     x = np.concatenate([half, -half])
-    u, _, vt = np.linalg.svd(x, full_matrices=False)
+    u, _, vt = thin_svd(x)
     return np.asarray(math.sqrt(len(x)) * (u @ vt))
 
 

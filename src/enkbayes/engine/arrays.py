@@ -309,6 +309,27 @@ def symmetric(A: Array) -> Array:
     return (A + A.mT) / 2
 
 
+def thin_svd(x: Array) -> tuple[Array, Array, Array]:
+    """Return the thin singular value decomposition U, s, V' of a matrix.
+
+    LAPACK's gesdd, which the array libraries call, fails for some finite matrices of low rank on some processors. Its
+    slower gesvd then stands in.
+
+    >>> U, s, Vt = thin_svd(np.asarray([[3.0, 0.0], [0.0, 4.0], [0.0, 0.0]]))
+    >>> U.shape, s.tolist()
+    ((3, 2), [4.0, 3.0])
+    """
+    try:
+        U, s, Vt = namespace(x).linalg.svd(x, full_matrices=False)
+    except Exception as error:
+        if type(error).__name__ not in {"LinAlgError", "_LinAlgError"} or not all_finite(x):
+            raise
+        from scipy.linalg import svd
+
+        U, s, Vt = (like(part, x) for part in svd(to_numpy(x), full_matrices=False, lapack_driver="gesvd"))
+    return U, s, Vt
+
+
 def oriented(columns: Array) -> Array:
     """Return columns (P, c) with signs that do not depend on round-off, as those of eigenvectors do.
 

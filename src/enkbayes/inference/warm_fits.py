@@ -19,7 +19,7 @@ from enkbayes.core.ensemble import AffineEnsemble
 from enkbayes.core.gaussian import informed_points, standard_points
 from enkbayes.core.posterior import Info, Posterior
 from enkbayes.core.problem import Problem
-from enkbayes.engine.arrays import Array, to_numpy
+from enkbayes.engine.arrays import Array, thin_svd, to_numpy
 from enkbayes.inference.evidence import elbo
 from enkbayes.inference.row_space import RowSpace, distinct_rows
 from enkbayes.inference.softmax_fits import ShortSoftmaxFits, SoftmaxFit
@@ -267,7 +267,7 @@ def _best_determined_first(basis: Numbers) -> Numbers:
     """Return another basis B of the same covariance B B', whose columns are its principal directions, the shortest
     first: those that particles have exactly, if they are few.
     """
-    U, s, _ = np.linalg.svd(basis)
+    U, s, _ = thin_svd(basis)
     return np.asarray((U * s)[:, ::-1])
 
 

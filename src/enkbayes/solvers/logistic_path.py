@@ -24,7 +24,7 @@ from enkbayes.core.likelihoods import Bernoulli
 from enkbayes.core.moments import Diverged
 from enkbayes.core.problem import Problem
 from enkbayes.core.quadrature import averaged_logit
-from enkbayes.engine.arrays import as_double, row_slices
+from enkbayes.engine.arrays import as_double, row_slices, thin_svd
 from enkbayes.engine.rows import ArrayRows
 from enkbayes.solvers.anderson import extrapolated
 
@@ -99,7 +99,7 @@ class LogisticRows:
     def span(self) -> Numbers:
         """Orthonormal columns (D, r) of the space of the rows, without the constant."""
         x = self.features[:, :-1] if self.constant else self.features
-        U, s, _ = np.linalg.svd(x.T, full_matrices=False)
+        U, s, _ = thin_svd(x.T)
         return np.asarray(U[:, s > s[0] * max(x.shape) * np.finfo(np.float64).eps])
 
     def gaussian(

@@ -29,7 +29,7 @@ from enkbayes.core.likelihoods import Categorical
 from enkbayes.core.low_rank import Complement, Frame
 from enkbayes.core.moments import Diverged
 from enkbayes.core.problem import Problem
-from enkbayes.engine.arrays import Array, epsilon, identity, like, namespace, oriented, symmetric
+from enkbayes.engine.arrays import Array, epsilon, identity, like, namespace, oriented, symmetric, thin_svd
 from enkbayes.solvers.anderson import extrapolated
 from enkbayes.solvers.low_rank_sums import LowRankPrecision, RowSums, fitted_frame, in_frame, sums_over_rows
 from enkbayes.solvers.map_estimate import map_estimate
@@ -350,7 +350,7 @@ def orthonormal_factor(X: Array, long: int) -> tuple[Array, Array]:
     xp = namespace(X)
     if X.shape[0] < long:
         Q, R = xp.linalg.qr(X)
-        u, s, _ = xp.linalg.svd(R, full_matrices=False)
+        u, s, _ = thin_svd(R)
         return Q @ u, s * s
     lam, V = xp.linalg.eigh(symmetric(X.mT @ X))
     keep = int(xp.sum(xp.astype(lam > xp.max(lam) * (100 * epsilon(lam)), xp.int64)))
