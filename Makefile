@@ -5,7 +5,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --co
 SOURCES := pyproject.toml constraints.txt
 APT := $(if $(filter-out 0,$(shell id -u)),sudo -n) env DEBIAN_FRONTEND=noninteractive apt-get -qq
 
-.PHONY: demo test docs gallery test-ecosystem test-arviz-1 test-bambi test-browser fuzz fuzz-files faults test-oldest test-newest bench bench-speed bench-usefulness bench-defaults bench-detectors bench-acquisition bench-images bench-pretrained dist clean test-dist typed
+.PHONY: demo test docs links gallery test-ecosystem test-arviz-1 test-bambi test-browser fuzz fuzz-files faults test-oldest test-newest bench bench-speed bench-usefulness bench-defaults bench-detectors bench-acquisition bench-images bench-pretrained dist clean test-dist typed
 
 demo: .venv/.demo
 	$(BIN)/enkbayes demo --out demo
@@ -21,6 +21,9 @@ docs: .venv/.test  # builds the site into docs/_build/html; a warning is an erro
 	rm -rf docs/_build docs/api/generated docs/gallery  # pages that have moved, and pictures of older code
 	$(BIN)/python docs/api/write_pages.py
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going -b html docs docs/_build/html
+
+links: .venv/.test  # follows every link to another site, which needs a network; `make test` checks those within
+	$(BIN)/python -m sphinx --quiet --define plot_gallery=0 -b linkcheck docs docs/_build/links
 
 gallery: .venv/.test .venv/.benchmarks  # draws the three examples that need downloads or libraries
 	MPLBACKEND=agg $(BIN)/python examples/guide/imagenet_500_labels.py

@@ -56,6 +56,9 @@ sphinx_gallery_conf = {
     "plot_gallery": "True",
 }
 
+linkcheck_retries = 2
+linkcheck_timeout = 20
+
 html_theme = "pydata_sphinx_theme"
 html_title = "enkbayes"
 html_static_path = ["_static"]

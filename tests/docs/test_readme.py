@@ -56,5 +56,5 @@ def test_every_link_is_absolute_and_leads_to_a_file_of_the_repository():
 
 def test_the_citation_is_that_of_the_citation_file():
     text = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
-    for said in re.findall(r"(?:title|doi) += \{(.*)\}", TEXT):
+    for said in re.findall(r"(?:title|eprint) += \{(.*)\}", TEXT):
         assert said in text

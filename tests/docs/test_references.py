@@ -16,6 +16,9 @@ PACKAGE = ROOT / "src/enkbayes"
 PARTS = ("", "how_to", "coming_from", "understand", "results", "develop", "paper")
 PAGES = sorted([*ROOT.glob("*.md"), *(path for part in PARTS for path in (ROOT / "docs" / part).glob("*.md"))])
 
+HOSTS = {"arxiv.org", "keepachangelog.com", "pytorch-ood.readthedocs.io"}
+"""Other sites that pages link to."""
+
 
 def name(path):
     return path.relative_to(ROOT).as_posix()
@@ -54,6 +57,18 @@ def test_links_lead_somewhere(page):
             there = page.parent / file if file else page
             assert there.exists(), target
             assert not anchor or anchor in anchors(there), target
+
+
+def test_every_site_that_is_linked_is_one_of_those_that_make_links_follows():
+    """Links to other sites are not followed here: they have the right form, and those of the README are on the site."""
+    ours = "https://github.com/enkbayes/enkbayes", "https://raw.githubusercontent.com/enkbayes/enkbayes"
+    others = {page: set(re.findall(r"https?://[^)\s>`'\"]+", page.read_text(encoding="utf-8"))) for page in PAGES}
+    others = {page: {link for link in links if not link.startswith(ours)} for page, links in others.items()}
+    assert {link.split("/")[2] for links in others.values() for link in links} == HOSTS
+    assert not [link for links in others.values() for link in links if not link.startswith("https://")]
+    included = "CHANGELOG.md", "CONTRIBUTING.md"  # by pages of docs/develop
+    site = {link for page, links in others.items() if page.parent != ROOT or page.name in included for link in links}
+    assert set().union(*others.values()) <= site
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
