@@ -59,7 +59,11 @@ def defaults() -> list[Row]:
     found = []
     for name, question, kind in (
         ("defaults", "How large is the log loss, relative to `LogisticRegressionCV`?", "data sets"),
-        ("defaults_fresh", "... and on fresh data sets, named before any method was run?", "data sets with two classes"),
+        (
+            "defaults_fresh",
+            "... and on fresh data sets, named before any method was run?",
+            "data sets with two classes",
+        ),
     ):
         pairs = default_page.pairs_of(result(name))
         whole = default_page.compared(pairs, default_page.OURS, default_page.REFERENCE)
