@@ -5,7 +5,10 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+import sklearn
 from sklearn.base import clone
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 import enkbayes as eb
 from fuzz.data import FEATURES, LABELS, ROWS, WEIGHTS, plain_rows
@@ -134,7 +137,7 @@ ACTIONS = {
         *("fit", "partial_fit", "forget", "forget auto", "remember", "polish", "clone", "pickle", "set_params"),
         "other rows",
     ],
-    "kind": ["regressor"],
+    "kind": ["regressor", "pipeline"],
     "held_out": ["training", "nan", "narrow", "none", "number", "far", "one", "no rows"],
 }
 
@@ -148,6 +151,10 @@ def regress(case, settings, X, Y, weight, path):
     if case.get("asked") == "interval":
         low, high = model.predict_interval(X).T
         require(bool((low <= high).all()), "an interval is upside down")
+    elif case.get("asked") == "sample":
+        require(np.isfinite(model.sample_predictions(X)).all(), "samples are not finite")
+    elif case.get("asked") == "uncertainty":
+        require(np.isfinite(model.predict_uncertainty(X).total).all(), "uncertainties are not finite")
     elif case.get("asked") == "evidence_":
         require(np.isfinite(model.log_evidence_), "the evidence is not finite")
     rows = ROWS[case["rows"]](X) if "rows" in case else X
@@ -155,6 +162,29 @@ def regress(case, settings, X, Y, weight, path):
     require(np.isfinite(mean).all() and np.isfinite(std).all() and (std >= 0).all(), "predictions are not finite")
     model.save(path)
     require(same(eb.load(path).predict(rows), mean), "the loaded regressor predicts something else")
+
+
+def piped(case, settings, X, Y, path):
+    """Fit a pipeline, with held-out rows that it scales too, ask it and compare its classifier with its file."""
+    model = eb.EnsembleClassifier(**{"particles": 30, "random_state": 0, **settings})
+    with sklearn.config_context(enable_metadata_routing=True):
+        model.set_fit_request(X_val=True, y_val=True)
+        pipe = make_pipeline(StandardScaler(with_mean=not hasattr(X, "nnz")), model, transform_input=["X_val"])
+        options = {"X_val": ROWS[case["held_out"]](X)} if "held_out" in case else {}
+        if options:
+            size = len(options["X_val"]) if hasattr(options["X_val"], "__len__") else 2
+            options["y_val"] = np.resize(np.asarray(Y), size)
+        pipe.fit(X, Y, **options)
+    rows = ROWS[case["rows"]](X) if "rows" in case else X
+    proba = pipe.predict_proba(rows)
+    check_of(pipe[-1], proba)
+    if case.get("asked") in ASKED:
+        ASKED[case["asked"]](pipe[-1], pipe[:-1].transform(X), Y)
+    again = pickle.loads(pickle.dumps(pipe))
+    require(same(again.predict_proba(rows), proba), "a pickle predicts something else")
+    pipe[-1].save(path)
+    found = eb.load(path).predict_proba(pipe[:-1].transform(rows))
+    require(same(found, proba), "the loaded classifier predicts something else")
 
 
 def first(case, model, X, Y, weight, x):
@@ -228,6 +258,7 @@ ASKED = {
     "sample": lambda model, X, Y: check_of(model, model.sample_proba(X)),
     "repr": in_words,
     "summary": lambda model, X, Y: str(model.summary()),
+    "summary by rows": lambda model, X, Y: str(model.summary(level=0.5, original_units=True)),
     "coef_": lambda model, X, Y: model.coef_,
     "ood_score": lambda model, X, Y: require(np.isfinite(model.ood_score(X)).all(), "the score is not finite"),
     "reject_threshold": lambda model, X, Y: model.reject_threshold(X, Y, max_error=0.2),
@@ -265,7 +296,7 @@ CHOICES = (
     | {"asked": [*ASKED, "interval"]}
 )
 
-SHARED = ("prior_precision", "prior_mean", "fit_intercept", "particles", "random_state")
+SHARED = ("prior_precision", "prior_mean", "fit_intercept", "particles", "random_state", "far_field")
 
 strategy = cases(CHOICES)
 
@@ -285,6 +316,9 @@ def examine(case):
     with judged(), tempfile.TemporaryDirectory() as folder:
         if case.get("kind") == "regressor":
             regress(case, settings, X, Y, weight, Path(folder) / "model.safetensors")
+            return
+        if case.get("kind") == "pipeline":
+            piped(case, settings, X, Y, Path(folder) / "model.safetensors")
             return
         model = eb.EnsembleClassifier(**{"particles": 30, "random_state": 0, **settings})
         fitted = first(case, model, X, Y, weight, x)

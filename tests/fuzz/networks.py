@@ -433,8 +433,22 @@ def examine_module(case, posterior, model, x):
         posterior.reject_threshold([(x, torch.zeros(len(proba)))], max_error=0.3)
     if case.get("also") == "trust" and case.get("task") != "labels":
         require(posterior.trust.verdict in ("good", "usable", "do not trust"), "no verdict")
+    if then == "export" and "views" not in case and isinstance(x, torch.Tensor) and exported(model, x) is not None:
+        found = exported(posterior.eval(), x)
+        require(found is not None, "the network can be exported, its posterior cannot")
+        require(torch.allclose(found.float(), proba.float(), atol=1e-4), "the exported program predicts something else")
     if then == "train":
         require(same(call(posterior.train(), x).detach().float(), proba.float()), "train() changes it")
+
+
+def exported(module, x):
+    """Return what the exported program predicts for x, or None where PyTorch cannot export the module."""
+    try:
+        with warnings.catch_warnings(), torch.no_grad():
+            warnings.simplefilter("ignore")  # of torch
+            return torch.export.export(module, (x,), strict=False).module()(x)
+    except Exception:  # noqa: BLE001 - of the user's own model
+        return None
 
 
 def another(case, posterior, model):
