@@ -455,7 +455,12 @@ def another(case, posterior, model):
     """Return the posterior as a copy, a pickle, a state or a file brings it back."""
     then = case["then"]
     if then == "pickle":
-        return pickle.loads(pickle.dumps(posterior))
+        try:
+            stream = pickle.dumps(posterior)
+        except (pickle.PicklingError, AttributeError) as error:  # of a function that the user has not named
+            require("lambda" in str(error), f"no pickle: {error}")
+            raise Refused(str(error)) from error
+        return pickle.loads(stream)
     if then == "file" and case.get("task") != "labels":  # several labels have a file for each
         with tempfile.TemporaryDirectory() as folder:
             posterior.save(f"{folder}/module.safetensors")

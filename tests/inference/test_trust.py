@@ -211,21 +211,39 @@ def test_the_bias_of_the_homotopy_is_reported_as_its_own():
     assert eb.assess(problem, truth).verdict == trust.GOOD
 
 
+def gaussian_problem(rows, columns, rng):
+    features = rng.standard_normal((rows, columns))
+    return eb.Problem.create(features, rng.random(rows) < expit(features @ rng.standard_normal(columns)), 1.0)
+
+
 def test_the_mean_square_of_the_weights_is_seen():
     """20 rows, 10 features: simulation-based calibration sees that the Gaussian is a little too narrow."""
     rng = np.random.default_rng(0)
     verdicts = []
     for _ in range(8):
-        features = rng.standard_normal((20, 10))
-        labels = rng.random(20) < expit(features @ rng.standard_normal(10))
-        problem = eb.Problem.create(features, labels, 1.0)
+        problem = gaussian_problem(20, 10, rng)
         posterior = eb.run(problem, particles=100)
         report = eb.assess(problem, posterior)
         verdicts.append(report.verdict)
-        if abs(report.norm) >= trust.NORM:
-            assert report.verdict != trust.GOOD
-            assert eb.assess(problem, eb.polish(problem, posterior, 20)).verdict == trust.GOOD
-    assert 1 <= verdicts.count(trust.USABLE) < 8
+        seen = abs(report.norm) >= trust.NORM or report.coverage < trust.NARROW
+        assert report.verdict == (trust.USABLE if seen else trust.GOOD)
+    assert verdicts.count(trust.USABLE) >= 6
+    assert eb.assess(problem, eb.polish(problem, posterior, 20)).verdict == trust.GOOD
+
+
+def test_intervals_of_the_mean_square_that_are_wide_enough_are_good():
+    """With 100 rows the calibration of the same weights is right."""
+    report = eb.assess(problem := gaussian_problem(100, 10, np.random.default_rng(1)), eb.run(problem))
+    assert report.verdict == trust.GOOD
+    assert trust.NARROW < report.coverage < 0.8
+
+
+def test_the_reason_says_how_much_of_the_posterior_an_interval_holds():
+    report = eb.assess(problem := gaussian_problem(100, 10, np.random.default_rng(1)), eb.run(problem))
+    narrow = replace(report, coverage=0.72).advised(trust.PYTHON)
+    assert narrow.verdict == trust.USABLE
+    assert "80 % intervals of the mean square of the weights hold 72 % of the posterior" in narrow.reason
+    assert "polish(20)" in narrow.advice
 
 
 def test_advice_is_in_the_words_of_those_who_read_it():

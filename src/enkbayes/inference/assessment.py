@@ -5,8 +5,8 @@ Importance weights w (see `importance.py`) measure the distance. Two figures des
     k-hat       shape of their tail (PSIS); above .7 no average of weights is reliable
     effective   their effective sample size, as a share of the draws
 
-The weighted draws also say which parameter has the largest error of its mean, how far variances are off, and how far
-the mean square of all weights is.
+The weighted draws also say which parameter has the largest error of its mean, how far variances are off, how far the
+mean square of all weights is, and how much of the posterior its interval holds.
 
 The third figure is the distance that they measure, KL(q || posterior) = log E[w] - E[log w], the gap between evidence
 and ELBO. Spread over the gamma = tr(I - P P0^{-1}) directions that the data inform, and put into familiar units,
@@ -177,6 +177,7 @@ def combined(parts: Sequence[Trust], weights: Sequence[float]) -> Trust:
         worst=worst([part.worst for part in heavy]),
         variances=math.exp(average([math.log(part.variances) for part in parts])),
         norm=average([part.norm for part in parts]),
+        coverage=average([part.coverage for part in parts]),
     )
 
 
@@ -212,6 +213,7 @@ def _figures(problem: Problem, posterior: Posterior, draws: int, seed: int, rank
             parameter=errors.parameter,
             variances=errors.variances,
             norm=errors.norm,
+            coverage=errors.coverage,
         )
 
 

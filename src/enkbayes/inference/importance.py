@@ -27,6 +27,7 @@ from enkbayes.engine.arrays import Array, as_double, like, namespace, row_slices
 
 FEWEST_IN_TAIL = 5  # weights that a Pareto distribution can be fitted to
 FEW = 100  # effective draws below which weighted averages say nothing
+MIDDLE = 0.8  # share of the draws whose |theta - m0|^2 is neither small nor large
 
 
 def log_weights(problem: Problem, posterior: Posterior, draws: int, seed: int) -> np.ndarray[Any, Any]:
@@ -186,14 +187,17 @@ class Errors:
     parameter : the one that has it
     variances : geometric mean of the ratios of its variances to the posterior's
     norm : error of the mean of |theta - m0|^2, in units of the prior, in posterior standard deviations of it
+    coverage : share of the posterior in the middle `MIDDLE` of the Gaussian's |theta - m0|^2
 
-    A figure within its noise is 0, or 1 for a ratio; all are where fewer than `FEW` draws are effective.
+    A figure within its noise is 0, 1 for a ratio, and at least `MIDDLE` for the coverage; all are where fewer than
+    `FEW` draws are effective.
     """
 
     mean: float
     parameter: int
     variances: float
     norm: float
+    coverage: float
 
 
 def weighted_errors(
@@ -201,7 +205,7 @@ def weighted_errors(
 ) -> Errors:
     """Return the errors of a Gaussian by its draws, whitened (S, freedom), and their log weights (S,); `noise` is the
     number of standard errors that are subtracted: 1 / sqrt(effective size) each, sqrt(2 / P) times that for the average
-    of P log variances.
+    of P log variances, sqrt(MIDDLE (1 - MIDDLE)) times that for the coverage.
 
     >>> import enkbayes as eb
     >>> problem = eb.Problem.create([[1.0], [2.0]], [1.0, 3.0], likelihood=eb.Normal())
@@ -216,7 +220,7 @@ def weighted_errors(
     w = np.exp(log_weights - np.max(log_weights))
     w /= w.sum()
     if 1 / float(w @ w) < FEW:
-        return Errors(mean=0.0, parameter=0, variances=1.0, norm=0.0)
+        return Errors(mean=0.0, parameter=0, variances=1.0, norm=0.0, coverage=MIDDLE)
     error = noise * math.sqrt(float(w @ w))
     centre, variances = as_double(gaussian.mean), as_double(gaussian.variances)
     posterior = w @ theta
@@ -225,6 +229,7 @@ def weighted_errors(
     whitened = problem.prior.whiten((like(theta, problem.prior.mean) - problem.prior.mean).mT)
     norms = np.sum(as_double(whitened) ** 2, axis=0)
     norm, sd = float(w @ norms), math.sqrt(max(float(w @ (norms - w @ norms) ** 2), np.finfo(float).tiny))
+    low, high = np.quantile(norms, [(1 - MIDDLE) / 2, (1 + MIDDLE) / 2])
     ratio = float(np.mean(np.log(np.maximum(variances, np.finfo(float).tiny) / spread)))
     off = (float(np.mean(norms)) - norm) / sd
     return Errors(
@@ -232,4 +237,5 @@ def weighted_errors(
         parameter=int(np.argmax(moved)),
         variances=math.exp(math.copysign(max(abs(ratio) - error * math.sqrt(2 / len(moved)), 0.0), ratio)),
         norm=math.copysign(max(abs(off) - error, 0.0), off),
+        coverage=float(w @ ((norms >= low) & (norms <= high))) + error * math.sqrt(MIDDLE * (1 - MIDDLE)),
     )

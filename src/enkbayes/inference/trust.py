@@ -19,6 +19,7 @@ CLOSE, FAR = 0.2, 0.5  # shift from which the Gaussian is usable only, and not t
 HEAVY = 0.7  # k-hat above which averages of weights are not reliable (Vehtari and others)
 EVEN = 0.5  # effective share above which k-hat is ignored, because it is a fit to noise
 NORM = 0.02  # error of the mean square of the weights from which the Gaussian is usable only
+NARROW = 0.76  # share of the posterior in an interval of 80 % below which the Gaussian is usable only
 BENT = 0.3  # nonlinearity above which derivative-free slopes are suspect
 SLOW, MOVING = 0.1, 0.3  # drift from which polished particles are usable only, and not to be trusted
 
@@ -33,6 +34,7 @@ class Trust:
     worst, parameter : the largest error of the mean of a parameter, in posterior standard deviations, and which has it
     variances : geometric mean of the ratios of the Gaussian's variances to the posterior's
     norm : error of the mean square of the weights, in posterior standard deviations of it
+    coverage : share of the posterior in the Gaussian's central 80 % interval of the mean square of the weights
     informed : gamma, the number of directions that the data inform, among those that the particles span
     data_rank : rank of the data, the number of directions that the likelihood depends on; None for nonlinear logits
     spanned, particles, parameters : rank of the ensemble, J, and P
@@ -72,6 +74,7 @@ class Trust:
     parameter: int = 0
     variances: float = math.nan
     norm: float = math.nan
+    coverage: float = math.nan
     predictions: PredictionVerdict | None = None
     held_out: bool = False
 
@@ -130,8 +133,9 @@ def judge(figures: Trust, words: Words = PYTHON) -> tuple[str, str, str]:
     directions than the likelihood depends on, because the weights cannot move in the others; a Gaussian as wrong as one
     whose mean is off by half a standard deviation, and one with a parameter whose mean is. Usable are the same from .2
     on, a smaller shift that heavy-tailed weights turn into a lower bound, and a mean square of the weights that is off
-    by more than .02 of its standard deviation, which averages over many data sets can see. Polished particles that have
-    stopped climbing are good, whatever the Gaussian was.
+    by more than .02 of its standard deviation or whose 80 % interval holds less than 76 % of the posterior, which
+    averages over many data sets can see. Polished particles that have stopped climbing are good, whatever the Gaussian
+    was.
     """
     if figures.held_out:
         return _of_held_out_rows(figures, words)
@@ -203,9 +207,18 @@ def _of_the_gaussian(figures: Trust, words: Words) -> Finding:
     if figures.shift >= CLOSE or figures.worst >= CLOSE or heavy:
         errors = errors or ", variances may be too small"
         return USABLE, f"the true posterior is not quite Gaussian {numbers}{errors}", advice
-    if abs(figures.norm) >= NORM:
-        return USABLE, f"the mean square of the weights is off by {abs(figures.norm):.2f} sd {numbers}{errors}", advice
+    square = _of_the_mean_square(figures)
+    if square:
+        return USABLE, f"{square} {numbers}{errors}", advice
     return GOOD, f"the run has converged and the true posterior is close to its Gaussian {numbers}", ""
+
+
+def _of_the_mean_square(figures: Trust) -> str:
+    """Return what is wrong with the mean square of the weights, or nothing."""
+    if abs(figures.norm) >= NORM:
+        return f"the mean square of the weights is off by {abs(figures.norm):.2f} sd"
+    held = f"80 % intervals of the mean square of the weights hold {100 * figures.coverage:.0f} % of the posterior"
+    return held if figures.coverage < NARROW else ""
 
 
 def _errors(figures: Trust) -> str:
