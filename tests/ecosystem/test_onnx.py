@@ -6,7 +6,7 @@ import torch
 from pages import DOCS, run_page
 from torch import nn
 
-from enkbayes.nets import BayesianHead, BayesianNetwork
+from enkbayes.nets import BayesianHead, BayesianNetwork, MultiLabel
 
 onnxruntime = pytest.importorskip("onnxruntime")
 pytest.importorskip("onnxscript")
@@ -23,6 +23,21 @@ def test_onnxruntime_agrees_with_torch(kind, outputs, far_field, tmp_path):
     train, held_out = [(x[:200], y[:200])], [(x[200:], y[200:])]
     fitted = kind.fit(model, train, calibration=held_out, far_field=far_field, progress=False)
     fitted.to_onnx(tmp_path / "model.onnx", x[:2])
+    session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"))
+    for rows in (1, 17, 300):
+        (proba,) = session.run(["proba"], {"x": x[:rows].numpy()})
+        np.testing.assert_allclose(proba, fitted(x[:rows]).detach().numpy(), atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("fit", [MultiLabel.fit_head, MultiLabel.fit_network])
+def test_several_labels_are_written_as_one_file(fit, tmp_path):
+    torch.manual_seed(0)
+    x = torch.randn(300, 4)
+    y = (x[:, :2] + 0.5 * torch.randn(300, 2) > 0).float()
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+    fitted = fit(model, [(x[:200], y[:200])], calibration=[(x[200:], y[200:])], progress=False)
+    fitted.to_onnx(tmp_path / "model.onnx")
     session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"))
     for rows in (1, 17, 300):
         (proba,) = session.run(["proba"], {"x": x[:rows].numpy()})

@@ -1,6 +1,7 @@
 """Networks with several labels for each row: K posteriors that are those of K binary fits."""
 
 import copy
+from functools import partial
 
 import numpy as np
 import pytest
@@ -8,6 +9,8 @@ import torch
 from torch import nn
 
 from enkbayes.nets import BayesianHead, BayesianNetwork, MultiLabel
+from enkbayes.nets.files import KIND
+from enkbayes.storage import container
 
 K = 3
 
@@ -91,6 +94,95 @@ def test_the_body_runs_once_and_states_and_exports_work():
     torch.testing.assert_close(again(NEW[0]), before)
     program = torch.export.export(labels, (NEW[0],), strict=False)
     torch.testing.assert_close(program.module()(NEW[0]), before)
+
+
+def members(**options):
+    return MultiLabel.fit_network(MODEL, TRAIN, rank=3, particles=20, progress=False, **options)
+
+
+@pytest.mark.parametrize("kind", ["head", "network", "calibrated network"])
+def test_a_file_holds_all_labels_and_the_body_once(kind, tmp_path):
+    if kind == "head":
+        labels = MultiLabel.fit_head(
+            MODEL, TRAIN, calibration=HELD_OUT, class_names=["cat", "dog", "hat"], progress=False
+        )
+    else:
+        labels = members(calibration=HELD_OUT if kind == "calibrated network" else None)
+    verdict = labels.trust
+    labels.save(tmp_path / "labels.safetensors")
+    again = MultiLabel.load(tmp_path / "labels.safetensors", Net())
+    torch.testing.assert_close(again(NEW[0]), labels(NEW[0]), rtol=0, atol=0)
+    found, before = again.predict_uncertainty(NEW[0]), labels.predict_uncertainty(NEW[0])
+    torch.testing.assert_close(found.epistemic, before.epistemic, rtol=0, atol=0)
+    assert (found.far_field is None) == (kind == "network")
+    assert again.classes.tolist() == labels.classes.tolist()
+    assert repr((again.trust, again.info, again.calibration)) == repr((verdict, labels.info, labels.calibration))
+    assert verdict.verdict == max(
+        (m.trust.verdict for m in labels.members), key=["good", "usable", "do not trust"].index
+    )
+    assert all(member.body is again.members[0].body for member in again.members)
+    _, tensors = container.read(tmp_path / "labels.safetensors", KIND)
+    assert sum("body.hidden.weight" in name for name in tensors) == 1
+    with pytest.raises(ValueError, match="holds a labels; expected a head"):
+        BayesianHead.load(tmp_path / "labels.safetensors", Net())
+    with pytest.raises(ValueError, match="pass the model that was fitted, or one like it"):
+        MultiLabel.load(tmp_path / "labels.safetensors", nn.Linear(4, 3))
+
+
+def test_a_damaged_header_is_refused(tmp_path):
+    labels = MultiLabel.fit_head(MODEL, TRAIN, progress=False)
+    labels.save(tmp_path / "labels.safetensors")
+    header, tensors = container.read(tmp_path / "labels.safetensors", KIND)
+    for change in (
+        {"members": header["members"][:2]},
+        {"members": 3},
+        {"members": [{}] * 3},
+        {"shared": None},
+        {"shared": False},
+        {"classes": None},
+        {"output": []},
+    ):
+        container.write(tmp_path / "bad.safetensors", KIND, header | change, tensors)
+        with pytest.raises(ValueError, match="cannot be loaded"):
+            MultiLabel.load(tmp_path / "bad.safetensors", Net())
+
+
+def test_each_label_has_the_threshold_of_its_own_head():
+    labels = MultiLabel.fit_head(MODEL, TRAIN, calibration=HELD_OUT, progress=False)
+    thresholds = labels.reject_threshold([NEW], max_error=0.3, confidence=0.8)
+    for k in range(K):
+        expected = labels.members[k].reject_threshold(column([NEW], k), max_error=0.3, confidence=0.8)
+        assert thresholds[k] == pytest.approx(expected, abs=1e-6)
+    accepted = labels.predict_uncertainty(NEW[0]).confidence.numpy() > thresholds
+    right = (labels(NEW[0]) > 0.5).numpy() == NEW[1].numpy()
+    assert 1 - right[accepted].mean() < 0.3
+    with pytest.raises(ValueError, match="a row of the labels has 2 entries; expected 3"):
+        labels.reject_threshold([(NEW[0], NEW[1][:, :2])])
+    assert labels.noise(NEW[0]).shape == (120, K)
+    assert MultiLabel.fit_head(MODEL, TRAIN, far_field=False, progress=False).noise(NEW[0]) is None
+
+
+@pytest.mark.parametrize("fit", [MultiLabel.fit_head, partial(MultiLabel.fit_network, rank=2, particles=10)])
+def test_views_are_chosen_for_all_labels_and_averaged(fit):
+    def noisy(x, generator):
+        return x + 0.8 * torch.randn(x.shape, generator=generator)
+
+    x, y = HELD_OUT[0]
+    sharp = copy.deepcopy(MODEL)
+    with torch.no_grad():
+        sharp.out.weight.mul_(8)  # so far too confident that views help
+    options = {"calibration": HELD_OUT, "far_field": False, "progress": False}
+    labels = fit(sharp, TRAIN, views=noisy, most_views=4, **options)
+    plain = fit(sharp, TRAIN, **options)
+    assert labels.views_choice.losses[0][1] == pytest.approx(np.mean(losses(plain(x), y)), abs=1e-5)
+    labels.set_views(torch.tensor([2.0, 1.0]))
+    expected = torch.stack([plain(seen) for seen in labels.views(x, 2)]).mean(dim=0)
+    torch.testing.assert_close(labels(x), expected)
+    found = labels.predict_uncertainty(x)
+    torch.testing.assert_close(found.total, -(expected * expected.log() + (1 - expected) * (1 - expected).log()))
+    torch.testing.assert_close(found.confidence, torch.maximum(expected, 1 - expected))
+    with pytest.raises(ValueError, match="expected calibration= beside views="):
+        fit(MODEL, TRAIN, views=noisy, progress=False)
 
 
 def test_labels_that_do_not_fit_are_refused():

@@ -31,12 +31,12 @@ from enkbayes.estimators.multi_label import (
     is_multi_hot,
     joint,
     kept,
+    least_trusted,
     of_presence,
     side_by_side,
     stacked,
     summaries,
     the_first,
-    the_worst,
     thresholds,
     uncertainties,
 )
@@ -556,7 +556,7 @@ class EnsembleClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore[m
     # -- how far to trust it ------------------------------------------------------------------------------------------
 
     @property
-    @by_label(the_worst)
+    @by_label(least_trusted)
     def trust_(self) -> Trust:
         """How far to trust the posterior. Computed on first access; `save` stores it."""
         check_is_fitted(self)
@@ -565,7 +565,7 @@ class EnsembleClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore[m
             self._trust = assess(problem, self.posterior_, predictions=True)
         return self._trust
 
-    @by_label(the_worst, split="y")
+    @by_label(least_trusted, split="y")
     def assess(self, X: Any, y: Any, sample_weight: Any = None) -> Trust:
         """Return how far to trust the posterior, from the data of its `fit`: for a classifier from a file or a pickle.
 

@@ -21,8 +21,7 @@ from enkbayes.core.uncertainty import Uncertainty
 from enkbayes.estimators.validation import plain_labels
 from enkbayes.inference.evidence import Evidence
 from enkbayes.inference.summary import Summary
-from enkbayes.inference.trust import Trust
-from enkbayes.inference.verdicts import BAD, GOOD, USABLE
+from enkbayes.inference.trust import Trust, the_worst
 from enkbayes.storage.fingerprint import fingerprint
 from enkbayes.storage.model_file import Artefact, LabelArtefacts
 
@@ -201,14 +200,9 @@ def summaries(clf: Any, parts: Sequence[Summary]) -> Summary:
     return replace(parts[0], rows=tuple(rows))
 
 
-def the_worst(clf: Any, parts: Sequence[Trust]) -> Trust:
-    """Return the trust of the label that is to be trusted least, with the verdict on predictions of the label whose
-    predictions deserve it least.
-    """
-    order = (GOOD, USABLE, BAD).index
-    judged = [part.predictions for part in parts if part.predictions is not None]
-    predictions = max(judged, key=lambda part: order(part.verdict), default=None)
-    return replace(max(parts, key=lambda part: order(part.verdict)), predictions=predictions)
+def least_trusted(clf: Any, parts: Sequence[Trust]) -> Trust:
+    """Return the trust of the label that is to be trusted least."""
+    return the_worst(parts)
 
 
 def joint(clf: Any, parts: Sequence[Evidence]) -> Evidence:

@@ -5,7 +5,7 @@ the true posterior close to the fitted Gaussian? `assess` measures the figures; 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from enkbayes.core.numerics import plain
@@ -99,6 +99,19 @@ class Trust:
     def effective_size(self) -> float:
         """The effective sample size of the weighted draws."""
         return self.effective * self.draws
+
+
+def the_worst(parts: Sequence[Trust]) -> Trust:
+    """Return the trust of the posterior that is to be trusted least, with the verdict on predictions of the one whose
+    predictions deserve it least.
+
+    >>> the_worst([Trust(GOOD, "a", ""), Trust(USABLE, "b", "")]).verdict
+    'usable'
+    """
+    order = (GOOD, USABLE, BAD).index
+    judged = [part.predictions for part in parts if part.predictions is not None]
+    predictions = max(judged, key=lambda part: order(part.verdict), default=None)
+    return replace(max(parts, key=lambda part: order(part.verdict)), predictions=predictions)
 
 
 @dataclass(frozen=True)

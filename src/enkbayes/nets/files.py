@@ -1,9 +1,10 @@
-"""A fitted head or network as one `.safetensors` file: its state, and a JSON header with what no state holds.
+"""A fitted head or network, or those of several labels, as one `.safetensors` file: the state, and a JSON header with
+what no state holds.
 
 The tensors are those of `state_dict`, with the prefix `state.`; numbers of other types are stored as floats that hold
 them exactly, and `dtypes` names their own. The header has the fields
 
-    kind       "head" or "network"
+    kind       "head", "network" or "labels"
     dtypes     of the tensors of the state
     inputs     shape and dtype of a row of inputs, if these are one tensor
     output     where the logits are in what the model returns: a key, a position, the name of an attribute
@@ -13,13 +14,20 @@ them exactly, and `dtypes` names their own. The header has the fields
     vectorise  of a network
     likelihood, classes, info, calibration, far_field_choice, views_choice, trust
 
-written by the codec of `enkbayes.storage`. The model comes from the caller: nothing in a file is ever executed.
+written by the codec of `enkbayes.storage`. A file of the kind "labels" has kind, dtypes, inputs, output, classes (the
+names of the labels) and views_choice, and these fields of its own:
+
+    members    the fields of the head or network of each label; their states are `members.0.`, `members.1.`, ...
+    shared     whether all of them have the same body, which is then kept once, in that of the first
+
+The model comes from the caller: nothing in a file is ever executed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +45,7 @@ from enkbayes.inference.trust import Trust
 from enkbayes.inference.views import ViewsChoice
 from enkbayes.nets.models import FAILURES
 from enkbayes.nets.posterior_module import PosteriorModule
+from enkbayes.nets.predictive_module import PredictiveModule
 from enkbayes.storage import container
 from enkbayes.storage.codec import Decoder, Encoder
 from enkbayes.storage.container import Header, Tensors
@@ -53,6 +62,7 @@ RECORDS: dict[str, Any] = {
     "views_choice": ViewsChoice | None,
     "trust": Trust | None,
 }
+OF_LABELS: dict[str, Any] = {"classes": np.ndarray, "views_choice": ViewsChoice | None}
 LARGEST = 2**53  # of a whole number that a float of double precision holds exactly
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 DTYPES = {
@@ -61,39 +71,58 @@ DTYPES = {
 }
 
 
-def write(module: PosteriorModule, path: str | Path, kind: str, own: dict[str, Any]) -> None:
-    """Write a head or a network, with fields of its own, all or nothing."""
-    if module.output is not None and not isinstance(module.output, int | str):
-        raise ValueError(
-            "output= is a function, which no file holds; fit with the place of the logits, a key or a position"
-        )
+@dataclass(frozen=True)
+class Saved:
+    """What a file holds of a head or network: header, the records in it, and the state."""
+
+    header: Header
+    records: dict[str, Any]
+    state: dict[str, torch.Tensor]
+
+
+def write(module: PosteriorModule, path: str | Path) -> None:
+    """Write a head or a network, all or nothing."""
     encoder = Encoder(TYPES)
-    values = {name: getattr(module, "known_trust" if name == "trust" else name) for name in RECORDS}
-    state = {name: tensor.detach() for name, tensor in module.state_dict().items()}
-    header: Header = {
-        "kind": kind,
-        "dtypes": {name: _name(tensor.dtype) for name, tensor in state.items()},
-        "inputs": None,
-        "output": module.output,
-        **{name: encoder(value, name) for name, value in (values | own).items()},
-    }
-    if module.input_kind is not None:
-        shape, dtype = module.input_kind
-        header["inputs"] = [[int(n) for n in shape], _name(dtype)]
-    container.write(path, KIND, header, encoder.tensors | {STATE + name: _stored(name, x) for name, x in state.items()})
+    header = _of_inputs(module) | _of_posterior(module, encoder)
+    _write(path, header, encoder, module.state_dict())
 
 
-def read(path: str | Path, kind: str) -> tuple[Header, dict[str, Any], dict[str, torch.Tensor]]:
-    """Return the header, the records in it, and the state of the head or network in a file."""
-    header, tensors = container.read(path, KIND)
-    if header.get("kind") != kind:
-        raise ValueError(f"{path} holds a {header.get('kind')}; expected a {kind}")
-    try:
-        decoder = Decoder(TYPES, {name: x for name, x in tensors.items() if not name.startswith(STATE)})
-        records = {name: decoder(header.get(name), name, expected) for name, expected in RECORDS.items()}
-        return header, records, _state(header.get("dtypes"), tensors)
-    except (ArithmeticError, ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
-        raise ValueError(f"{path} cannot be loaded: {error}") from None
+def write_labels(module: PredictiveModule, members: Sequence[PosteriorModule], names: Any, path: str | Path) -> None:
+    """Write the heads or networks of several labels with these names, all or nothing."""
+    encoder, state = Encoder(TYPES), module.state_dict()
+    shared = all(member.body is members[0].body for member in members)
+    if shared:
+        state = {name: x for name, x in state.items() if not _repeats(name)}
+    parts = [_of_posterior(member, encoder, f"members.{k}.") for k, member in enumerate(members)]
+    named = {"classes": names, "views_choice": module.views_choice}
+    header = {"kind": "labels", "members": parts, "shared": shared, **_of_inputs(module)}
+    _write(path, header | {name: encoder(value, name) for name, value in named.items()}, encoder, state)
+
+
+def read(path: str | Path, kind: str) -> Saved:
+    """Return the head or network in a file."""
+    header, tensors = _opened(path, kind)
+    with _intact(path):
+        return Saved(header, _records(header, tensors, RECORDS), _state(header.get("dtypes"), tensors))
+
+
+def read_labels(path: str | Path) -> tuple[Saved, list[Saved]]:
+    """Return what a file of several labels holds of all, and of each."""
+    header, tensors = _opened(path, "labels")
+    with _intact(path):
+        own, state = _records(header, tensors, OF_LABELS), _state(header.get("dtypes"), tensors)
+        parts, shared, first = header.get("members"), header.get("shared"), "members.0."
+        if not isinstance(parts, list) or not all(isinstance(part, dict) for part in parts):
+            raise ValueError("the field members is no list of heads or networks")
+        if own["classes"].shape != (len(parts),) or not parts or not isinstance(shared, bool):
+            raise ValueError(f"{len(parts)} members do not fit its classes, or the field shared is missing")
+        body = {name.removeprefix(first): x for name, x in state.items() if shared and name.startswith(f"{first}body.")}
+        found = []
+        for k, part in enumerate(parts):
+            names = {name: name.removeprefix(f"members.{k}.") for name in state if name.startswith(f"members.{k}.")}
+            mine = body | {short: state.pop(name) for name, short in names.items()}
+            found.append(Saved(part, _records(part, tensors, RECORDS), mine))
+        return Saved(header, own, state), found
 
 
 @contextmanager
@@ -106,8 +135,17 @@ def readable(path: str | Path) -> Iterator[None]:
         raise ValueError(f"{path} cannot be loaded: {reason}; pass the model that was fitted, or one like it") from None
 
 
-def restore(module: PosteriorModule, header: Header, records: dict[str, Any], state: dict[str, torch.Tensor]) -> None:
+@contextmanager
+def _intact(path: str | Path) -> Iterator[None]:
+    try:
+        yield
+    except (ArithmeticError, ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+        raise ValueError(f"{path} cannot be loaded: {error}") from None
+
+
+def restore(module: PosteriorModule, saved: Saved) -> None:
     """Give a module of the right shape the state and the records of a file."""
+    records, state = saved.records, saved.state
     classes, likelihood = records["classes"], module.likelihood
     if (None if classes is None else classes.shape) != (
         None if likelihood.n_classes is None else (likelihood.n_classes,)
@@ -122,10 +160,67 @@ def restore(module: PosteriorModule, header: Header, records: dict[str, Any], st
     module.far_field.check(module.body)
     for name in RECORDS:
         setattr(module, "known_trust" if name == "trust" else name, records[name])
+    _restore_inputs(module, saved.header)
+
+
+def restore_labels(module: PredictiveModule, saved: Saved) -> None:
+    """Give the module of several labels what a file says of all of them."""
+    check_shape(saved.state, "view_settings", (2,))
+    _check_numbers(saved.state.items())
+    module.set_views(saved.state["view_settings"])
+    module.classes, module.views_choice = saved.records["classes"], saved.records["views_choice"]
+    _restore_inputs(module, saved.header)
+
+
+def _restore_inputs(module: PredictiveModule, header: Header) -> None:
+    """Give a module what a file says of its inputs, and of the place of the logits."""
     module.output, inputs = place_in(header), header.get("inputs")
     if inputs is not None:
         shape, dtype = inputs
         module.input_kind = tuple(int(n) for n in shape), DTYPES[dtype]
+
+
+def _opened(path: str | Path, kind: str) -> tuple[Header, Tensors]:
+    header, tensors = container.read(path, KIND)
+    if header.get("kind") != kind:
+        raise ValueError(f"{path} holds a {header.get('kind')}; expected a {kind}")
+    return header, tensors
+
+
+def _records(header: Header, tensors: Tensors, expected: dict[str, Any]) -> dict[str, Any]:
+    decoder = Decoder(TYPES, {name: x for name, x in tensors.items() if not name.startswith(STATE)})
+    return {name: decoder(header.get(name), name, kind) for name, kind in expected.items()}
+
+
+def _of_inputs(module: PredictiveModule) -> Header:
+    """Return the fields on inputs and outputs of the network."""
+    if module.output is not None and not isinstance(module.output, int | str):
+        raise ValueError(
+            "output= is a function, which no file holds; fit with the place of the logits, a key or a position"
+        )
+    inputs = None
+    if module.input_kind is not None:
+        shape, dtype = module.input_kind
+        inputs = [[int(n) for n in shape], _name(dtype)]
+    return {"inputs": inputs, "output": module.output}
+
+
+def _of_posterior(module: PosteriorModule, encoder: Encoder, prefix: str = "") -> Header:
+    """Return the fields on a posterior, and those of its kind."""
+    values = {name: getattr(module, "known_trust" if name == "trust" else name) for name in RECORDS}
+    return {name: encoder(value, prefix + name) for name, value in (values | module.saved_fields).items()}
+
+
+def _write(path: str | Path, header: Header, encoder: Encoder, state: dict[str, torch.Tensor]) -> None:
+    header["dtypes"] = {name: _name(tensor.dtype) for name, tensor in state.items()}
+    stored = {STATE + name: _stored(name, x.detach()) for name, x in state.items()}
+    container.write(path, KIND, header, encoder.tensors | stored)
+
+
+def _repeats(name: str) -> bool:
+    """Return whether a tensor belongs to the body of another label than the first."""
+    _, member, part, *_ = name.split(".") + [""] * 3
+    return part == "body" and member != "0"
 
 
 def _check_numbers(tensors: Iterable[tuple[str, torch.Tensor]]) -> None:

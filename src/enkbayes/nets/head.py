@@ -20,7 +20,7 @@ from enkbayes.inference import Calibration
 from enkbayes.inference.far_field import FarFieldChoice
 from enkbayes.nets.devices import in_full_precision
 from enkbayes.nets.far_field import FarField
-from enkbayes.nets.files import linear_in, place_in, read, readable, restore, write
+from enkbayes.nets.files import Saved, linear_in, place_in, read, readable, restore, write
 from enkbayes.nets.last_layer import (
     Fitted,
     LastLayer,
@@ -34,6 +34,7 @@ from enkbayes.nets.layers import Layer, Tap, encoder, linear_layer, linear_names
 from enkbayes.nets.loaders import Place
 from enkbayes.nets.models import finite
 from enkbayes.nets.posterior_module import PosteriorModule, blank
+from enkbayes.nets.predictive_module import check_views
 from enkbayes.nets.views import Augment
 from enkbayes.samplers import Sampler
 from enkbayes.samplers.start import as_sampler, count, whole_seed
@@ -175,8 +176,7 @@ class BayesianHead(PosteriorModule):
             check_positive("noise_variance", noise_variance)
         if calibration is not None and not regression and (prior is not None or precisions != (None, None)):
             raise ValueError("calibration data choose the prior; pass either calibration= or a prior, not both")
-        if views is not None and calibration is None:
-            raise ValueError("calibration data choose the number of views; expected calibration= beside views=")
+        check_views(views, calibrated=calibration is not None)
         if regression and (prior is not None or sampler is not None or views is not None):
             raise ValueError("prior=, sampler= and views= are for classes; a regression takes prior_precision=")
         sampler = None if sampler is None else as_sampler(sampler)
@@ -189,7 +189,7 @@ class BayesianHead(PosteriorModule):
             found = fit_classes(data, precisions=precisions, prior=prior, sampler=sampler, settings=settings)
         head = cls.of(data, found)
         if class_names is not None:
-            head.classes = _names(class_names, head.likelihood.n_classes)
+            head.classes = names_of_classes(class_names, head.likelihood.n_classes)
         if views is not None:
             head.choose_views(views, source.held_out(data.reader, "Views"), most_views, seed)
         return head
@@ -249,8 +249,7 @@ class BayesianHead(PosteriorModule):
         >>> bool(torch.equal(again(x), head(x))), again.classes.tolist()
         (True, ['a', 'b', 'c'])
         """
-        taps = [name for name, module in self.body.named_modules() if isinstance(module, Tap)]
-        write(self, path, "head", {"layer": taps[0] if taps else None, "linear": self.map})
+        write(self, path)
 
     @classmethod
     def load(cls, path: str | Path, model: Any) -> Self:
@@ -263,13 +262,24 @@ class BayesianHead(PosteriorModule):
         model : nn.Module
             A model like the one that was fitted, or its `features`; its weights do not matter.
         """
-        header, records, state = read(path, "head")
+        saved = read(path, "head")
         with readable(path):
-            linear, layer = linear_in(header, state), header.get("layer")
-            body = encoder(model) if layer is None else without_layer(body_of(model, place_in(header)), layer)
-            reference = next(body.parameters(), torch.zeros(0)).new_zeros(linear.dim, dtype=state["mean"].dtype)
-            head = cls(body, blank(records["likelihood"], linear, records["classes"], reference))
-            restore(head, header, records, state)
+            return cls.of_saved(saved, model, place_in(saved.header))
+
+    @property
+    def saved_fields(self) -> dict[str, Any]:
+        """What a file holds of a head alone."""
+        taps = [name for name, module in self.body.named_modules() if isinstance(module, Tap)]
+        return {"kind": "head", "layer": taps[0] if taps else None, "linear": self.map}
+
+    @classmethod
+    def of_saved(cls, saved: Saved, model: Any, output: Any) -> Self:
+        """Return the head that a file holds, for a model like the one that was fitted."""
+        linear, layer = linear_in(saved.header, saved.state), saved.header.get("layer")
+        body = encoder(model) if layer is None else without_layer(body_of(model, output), layer)
+        reference = next(body.parameters(), torch.zeros(0)).new_zeros(linear.dim, dtype=saved.state["mean"].dtype)
+        head = cls(body, blank(saved.records["likelihood"], linear, saved.records["classes"], reference))
+        restore(head, saved)
         return head
 
     def features(self, *args: Any, **kwargs: Any) -> torch.Tensor:
@@ -294,7 +304,7 @@ class BayesianHead(PosteriorModule):
     _posterior_inputs = features
 
 
-def _names(names: Sequence[str], classes: int | None) -> np.ndarray[Any, Any]:
+def names_of_classes(names: Sequence[str], classes: int | None) -> np.ndarray[Any, Any]:
     """Return the names of K classes as an array, or raise a ValueError if they are not K different ones."""
     found = list(names)
     if not all(isinstance(name, str) for name in found) or len(found) != classes or len(set(found)) != classes:

@@ -22,12 +22,13 @@ from enkbayes.inference import Calibration
 from enkbayes.inference.far_field import FarFieldChoice, informative_rows
 from enkbayes.nets.devices import in_full_precision
 from enkbayes.nets.far_field import FarField, Leverages, Moments, watched
-from enkbayes.nets.files import check_shape, parameters_in, place_in, read, readable, restore, write
+from enkbayes.nets.files import Saved, check_shape, parameters_in, place_in, read, readable, restore, write
 from enkbayes.nets.linearised import Linearised, choose, held_out_logits
 from enkbayes.nets.loaders import Arguments, Place, Reader, Rows, device_of, sample_rows, shown
 from enkbayes.nets.models import Logits, check_logits, check_outputs, finite, frozen_copy, plain
 from enkbayes.nets.models import run as run_model
 from enkbayes.nets.posterior_module import PosteriorModule, blank
+from enkbayes.nets.predictive_module import check_views
 from enkbayes.nets.replay import replayed
 from enkbayes.nets.subspace import Network, Subspace, Weights, differentiable, informed_directions
 from enkbayes.nets.threads import one_pass, threads_for
@@ -175,8 +176,7 @@ class BayesianNetwork(PosteriorModule):
             The largest number of views to try.
         """
         _check(prior_precision, rank, rows, calibrated=calibration is not None)
-        if views is not None and calibration is None:
-            raise ValueError("calibration data choose the number of views; expected calibration= beside views=")
+        check_views(views, calibrated=calibration is not None)
         body, model, seed = frozen_copy(model), plain(model), whole_seed(seed)
         sampler = DEFAULT_SAMPLER if sampler is None else as_sampler(sampler)
         weights = Weights.of(body, None if isinstance(layers, str) and layers == "all" else _names(layers))
@@ -231,25 +231,35 @@ class BayesianNetwork(PosteriorModule):
 
     def save(self, path: str | Path) -> None:
         """Write the network to one `.safetensors` file, all or nothing, as `BayesianHead.save` does."""
-        write(self, path, "network", {"weights": list(self._weights.names), "vectorise": self._vectorise})
+        write(self, path)
 
     @classmethod
     def load(cls, path: str | Path, model: nn.Module) -> Self:
         """Return the network in a file; nothing in the file is executed. `model` has the layers of the model that was
         fitted; its weights do not matter.
         """
-        header, records, state = read(path, "network")
+        saved = read(path, "network")
         with readable(path):
-            body, output = frozen_copy(model), place_in(header)
-            weights = Weights.of(body, parameters_in(header, body))
-            centre, rank = weights.flat(body), state["directions"].shape[-1]
-            check_shape(state, "directions", (len(centre), rank))
-            at_once = header.get("vectorise") is True
-            space = Subspace(
-                Network(body, weights, Logits(output)), centre, centre.new_zeros(len(centre), rank), vectorise=at_once
-            )
-            network = cls(space, blank(records["likelihood"], None, records["classes"], centre.new_zeros(rank)))
-            restore(network, header, records, state)
+            return cls.of_saved(saved, model, place_in(saved.header))
+
+    @property
+    def saved_fields(self) -> dict[str, Any]:
+        """What a file holds of a network alone."""
+        return {"kind": "network", "weights": list(self._weights.names), "vectorise": self._vectorise}
+
+    @classmethod
+    def of_saved(cls, saved: Saved, model: nn.Module, output: Any) -> Self:
+        """Return the network that a file holds, for a model like the one that was fitted."""
+        body, header, records = frozen_copy(model), saved.header, saved.records
+        weights = Weights.of(body, parameters_in(header, body))
+        centre, rank = weights.flat(body), saved.state["directions"].shape[-1]
+        check_shape(saved.state, "directions", (len(centre), rank))
+        at_once = header.get("vectorise") is True
+        space = Subspace(
+            Network(body, weights, Logits(output)), centre, centre.new_zeros(len(centre), rank), vectorise=at_once
+        )
+        network = cls(space, blank(records["likelihood"], None, records["classes"], centre.new_zeros(rank)))
+        restore(network, saved)
         return network
 
     def weights(self) -> dict[str, torch.Tensor]:

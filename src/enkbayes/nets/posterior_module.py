@@ -4,44 +4,39 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 import torch
 from torch import nn
 
-from enkbayes.core.arguments import check_count
 from enkbayes.core.ensemble import AffineEnsemble
 from enkbayes.core.likelihoods import Likelihood
 from enkbayes.core.low_rank import Complement, Frame
 from enkbayes.core.posterior import Info, Posterior
 from enkbayes.core.problem import Problem
 from enkbayes.core.uncertainty import Uncertainty
-from enkbayes.engine.arrays import as_double, entropy, to_numpy
+from enkbayes.engine.arrays import as_double, to_numpy
 from enkbayes.inference import Calibration
 from enkbayes.inference.assessment import assess
 from enkbayes.inference.far_field import FarFieldChoice
 from enkbayes.inference.rejection import HeldOutConfidence
 from enkbayes.inference.trust import Trust
-from enkbayes.inference.views import ViewsChoice, choose_views, sharpened
 from enkbayes.nets.devices import in_full_precision
 from enkbayes.nets.far_field import FarField
 from enkbayes.nets.loaders import Place, Reader, call, device_of
-from enkbayes.nets.models import run
-from enkbayes.nets.threads import in_few_threads, one_pass
-from enkbayes.nets.views import Augment, Views
+from enkbayes.nets.predictive_module import PredictiveModule
+from enkbayes.nets.threads import one_pass
 
 BUFFERS = ("mean", "basis", "points")
 COMPLEMENT = ("left", "right", "variance", "tightening", "seed")
 KEPT = 2**24  # numbers of particles that a module keeps between calls; more are formed in every call
-EXPORTING = getattr(torch.compiler, "is_exporting", torch.compiler.is_compiling)  # PyTorch 2.6 and older lack it
 UNKNOWN = Info(
     "unknown", 0, converged=False, residual=math.nan, message="not fitted here", blend=0.0, time=0.0, seconds=0.0
 )
 
 
-class PosteriorModule(nn.Module):  # type: ignore[misc]
+class PosteriorModule(PredictiveModule):
     """A network with a posterior in the buffers mean, basis and points. Further buffers hold the distribution outside
     the basis, and those of `far_field` the noise in the logits; they are empty if there is none. All of them follow
     `.to()` and `state_dict`.
@@ -53,9 +48,6 @@ class PosteriorModule(nn.Module):  # type: ignore[misc]
     gaussian: torch.Tensor
     complement_variance: torch.Tensor
     complement_seed: torch.Tensor
-    view_settings: torch.Tensor
-    views: Views | None
-    views_choice: ViewsChoice | None
     proba_given: Callable[..., torch.Tensor]  # argument of the posterior's predictions, noise -> probabilities (n, K)
     _posterior_inputs: Callable[..., Any]  # inputs of the network -> argument of the posterior's predictions
 
@@ -66,7 +58,7 @@ class PosteriorModule(nn.Module):  # type: ignore[misc]
         far_field: FarField | None = None,
         far_field_choice: FarFieldChoice | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(posterior.ensemble.mean.device)
         self.body = body
         self.far_field = FarField.none(posterior.ensemble.mean) if far_field is None else far_field
         self.far_field_choice = far_field_choice
@@ -77,12 +69,8 @@ class PosteriorModule(nn.Module):  # type: ignore[misc]
             self.register_buffer(name, values)
         device = self.mean.device
         self.register_buffer("gaussian", torch.tensor(posterior.gaussian).to(device))
-        self.register_buffer("view_settings", torch.tensor([0.0, 1.0]).to(device))  # their number, the power
         parameters = torch.as_tensor(posterior.likelihood.parameters, dtype=torch.float32).to(device)
         self.register_buffer("likelihood_parameters", parameters)
-        self.view_count, self.views, self.views_choice = 0, None, None
-        self.input_kind: tuple[tuple[int, ...], torch.dtype] | None = None
-        self.output: Any = None
         self.calibration: Calibration | None = None
         self.known_trust: Trust | None = None
         self.solved: tuple[Problem, Posterior] | None = None
@@ -97,57 +85,6 @@ class PosteriorModule(nn.Module):  # type: ignore[misc]
         )
         self.eval()
 
-    @property
-    def posterior(self) -> Posterior:
-        """The posterior, on the device of this module. Its predictions take features (last layer) or a function that
-        returns logits (network) instead of inputs.
-        """
-        return Posterior(self._ensemble(), self.likelihood, self.map, self.classes, self.averages_gaussian, self.info)
-
-    @in_few_threads
-    def forward(self, *args: Any, **kwargs: Any) -> torch.Tensor:
-        """Return class probabilities (n, K), averaged over the posterior and over views of the inputs, if there are
-        any.
-        """
-        if self.view_count == 0:
-            return self._predict(*args, **kwargs)
-        if EXPORTING():
-            raise ValueError("views cannot be exported; export a head or network that was fitted without views=")
-        return sharpened(self._averaged(self._predict, args, kwargs), float(self.view_settings[1]))
-
-    @in_few_threads
-    def sample_proba(self, *args: Any, **kwargs: Any) -> torch.Tensor:
-        """Return the probabilities (J, n, K) that the particles predict for a batch of inputs, averaged over views."""
-
-        def samples(*args: Any, **kwargs: Any) -> torch.Tensor:
-            return self.samples_given(*self.inputs_and_noise(*args, **kwargs))
-
-        with torch.no_grad():
-            return self._averaged(samples, args, kwargs)
-
-    @in_few_threads
-    def predict_uncertainty(self, *args: Any, **kwargs: Any) -> Uncertainty:
-        """Return total, aleatoric and epistemic uncertainty in nats and the confidence, (n,) each; `far_field` is the
-        part of the epistemic uncertainty that comes from the distance to the training data. The disagreement of views
-        is epistemic.
-        """
-
-        def parts(*args: Any, **kwargs: Any) -> torch.Tensor:
-            found = self.uncertainty_given(*self.inputs_and_noise(*args, **kwargs))
-            far = torch.zeros_like(found.total) if found.far_field is None else found.far_field
-            return torch.stack([found.aleatoric, found.epistemic, far, found.confidence])
-
-        with torch.no_grad():
-            aleatoric, epistemic, far, confidence = self._averaged(parts, args, kwargs)
-            if self.view_count:
-                averaged, proba = self._averaged(self._predict, args, kwargs), self(*args, **kwargs)
-                total = entropy(proba).to(aleatoric.dtype)
-                epistemic = torch.minimum((entropy(averaged) - aleatoric).clamp_min(0.0), total)
-                aleatoric, confidence = total - epistemic, proba.max(dim=-1).values
-            far = torch.minimum(far, epistemic)
-        known = far if self.far_field.active else None
-        return Uncertainty(aleatoric + epistemic, aleatoric, epistemic, confidence, known)
-
     def work(self, args: Any, kwargs: Any) -> float:
         """Return about how many multiplications a prediction needs."""
         body, members = one_pass(self.body, args, kwargs), self.points.shape[0] * self.mean.shape[0]
@@ -158,34 +95,22 @@ class PosteriorModule(nn.Module):  # type: ignore[misc]
         """How often the network runs for a prediction."""
         return 1
 
-    def _averaged(self, function: Callable[..., torch.Tensor], args: Any, kwargs: Any) -> torch.Tensor:
-        """Return the average of a function's results over a batch of inputs and its views."""
-        if self.view_count == 0:
-            return function(*args, **kwargs)
-        if self.views is None:
-            raise ValueError(
-                f"this state was fitted with {self.view_count} views of each input, and no state holds a function; set "
-                "views to Views(augment), as in enkbayes.nets.views"
-            )
-        x = dict(kwargs) if kwargs else args[0] if len(args) == 1 else args
-        total = torch.zeros(())
-        for seen in self.views(x, self.view_count):
-            total = total + call(function, seen)
-        return total / (self.view_count + 1)
+    @property
+    def noisy(self) -> bool:
+        """Whether there is far-field variance."""
+        return self.far_field.active
 
-    def choose_views(self, augment: Augment, calibration: Iterable[tuple[Any, Any]], most: int, seed: int) -> None:
-        """Let held-out batches (inputs, labels) choose how many views of an input to average; see
-        `enkbayes.inference.views`.
+    @property
+    def saved_fields(self) -> dict[str, Any]:
+        """What a file holds of a subclass alone, with its kind."""
+        raise NotImplementedError
+
+    @property
+    def posterior(self) -> Posterior:
+        """The posterior, on the device of this module. Its predictions take features (last layer) or a function that
+        returns logits (network) instead of inputs.
         """
-        check_count("most_views", most)
-        views, found, numbers = Views(augment, seed), [], []
-        with torch.no_grad():
-            for x, y in calibration:
-                found.append(np.stack([to_numpy(run(self._predict, seen)) for seen in views(x, most)]))
-                numbers.append(y)
-        choice = choose_views(np.concatenate(found, axis=1), np.concatenate(numbers).astype(int))
-        self.view_settings.copy_(torch.tensor([choice.count, choice.power]))
-        self.view_count, self.views, self.views_choice = choice.count, views, choice
+        return Posterior(self._ensemble(), self.likelihood, self.map, self.classes, self.averages_gaussian, self.info)
 
     def reject_threshold(
         self,
@@ -240,8 +165,13 @@ class PosteriorModule(nn.Module):  # type: ignore[misc]
         return self.posterior.predict_uncertainty(inputs, noise=noise)
 
     def _predict(self, *args: Any, **kwargs: Any) -> torch.Tensor:
-        """Return the probabilities (n, K) for inputs of the network, without views."""
         return self.proba_given(*self.inputs_and_noise(*args, **kwargs))
+
+    def _samples(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+        return self.samples_given(*self.inputs_and_noise(*args, **kwargs))
+
+    def _uncertainty(self, *args: Any, **kwargs: Any) -> Uncertainty:
+        return self.uncertainty_given(*self.inputs_and_noise(*args, **kwargs))
 
     def inputs_and_noise(self, *args: Any, **kwargs: Any) -> tuple[Any, torch.Tensor | None]:
         """Return the argument of the posterior's predictions, and the variance (n,) of the noise or None."""
@@ -255,20 +185,6 @@ class PosteriorModule(nn.Module):  # type: ignore[misc]
         """Return the argument of the posterior's predictions, and run the body on the way."""
         return self._posterior_inputs(*args, **kwargs)
 
-    def to_onnx(self, path: str | Path, x: torch.Tensor | None = None) -> None:
-        """Write the module as an ONNX file that maps inputs `x` (n, ...) to `proba` (n, K) for any n; only the shape
-        and the dtype of x matter. Default: those of the training data. Needs onnx and onnxscript; onnxruntime runs the
-        file.
-        """
-        from enkbayes.nets.onnx import to_onnx
-
-        if x is None and self.input_kind is None:
-            raise ValueError("the shape of inputs is not known, as after load_state_dict; pass x, two rows of inputs")
-        if x is None and self.input_kind is not None:
-            shape, dtype = self.input_kind
-            x = torch.zeros((2, *shape), dtype=dtype, device=self.mean.device)
-        to_onnx(self, x, path)
-
     @property
     def trust(self) -> Trust:
         """How far to trust the posterior, by `enkbayes.assess`. Computed on first access; `save` stores it. It needs
@@ -281,13 +197,10 @@ class PosteriorModule(nn.Module):  # type: ignore[misc]
         return self.known_trust
 
     def remember(self, x: Any, output: Any, problem: Problem, posterior: Posterior) -> None:
-        """Keep shape and dtype of a row of inputs, if these are one tensor, the place of the logits in what the model
-        returns, and the problem that was solved, if it is small.
-        """
-        self.output = output
+        """Keep what `example` keeps of inputs and outputs, and the problem that was solved, if it is small."""
+        self.example(x, output)
         small = problem.size * problem.dim <= KEPT
         self.solved = (problem, posterior) if small else None
-        self.input_kind = (tuple(x.shape[1:]), x.dtype) if isinstance(x, torch.Tensor) else None
 
     def train(self, mode: bool = True) -> Self:
         """Set the flag of this module; the body stays in eval mode, because nothing in it is trained."""
@@ -332,12 +245,10 @@ class PosteriorModule(nn.Module):  # type: ignore[misc]
         for name in (f"complement_{part}" for part in COMPLEMENT):
             stored = state_dict.setdefault(prefix + name, getattr(self, name).new_empty(0))  # older states have none
             setattr(self, name, getattr(self, name).new_empty(stored.shape))
-        state_dict.setdefault(prefix + "view_settings", self.view_settings.new_tensor([0.0, 1.0]))
         state_dict.setdefault(prefix + "likelihood_parameters", self.likelihood_parameters)
         super()._load_from_state_dict(state_dict, prefix, *args)
         if len(self.likelihood_parameters):
             self.likelihood = self.likelihood.with_parameters(as_double(self.likelihood_parameters))
-        self.view_count = int(self.view_settings[0])
         self.averages_gaussian = bool(self.gaussian)
         self.complement_draw = int(self.complement_seed.sum())
 

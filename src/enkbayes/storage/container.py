@@ -27,7 +27,7 @@ DTYPES = ("F32", "F64")
 READERS = {
     "enkbayes": "a model, which enkbayes.load(path) reads",
     "enkbayes.checkpoint": "the checkpoint of a run, from which the same fit resumes",
-    "enkbayes.nets": "a head or network, which BayesianHead.load(path, model) or BayesianNetwork.load reads",
+    "enkbayes.nets": "a head or network, which load(path, model) of BayesianHead, BayesianNetwork or MultiLabel reads",
 }
 """What files of the package are, by the names of their kinds, and what reads them."""
 
