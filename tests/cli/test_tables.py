@@ -424,6 +424,15 @@ def test_dates_addresses_and_ids_are_left_out(spelling):
     assert [name for name, _ in found.left_out] == ["a"]
 
 
+@pytest.mark.parametrize(("spelling", "reason"), [("2020-{:02d}-{:02d}", "has dates; turn them"), ("a{}-{}", "as ids")])
+def test_what_is_left_out_says_why(spelling, reason):
+    entries = [spelling.format(1 + i // 28, 1 + i % 28) for i in range(200)]
+    found = Preprocessing.fit(Table({"a": np.asarray(entries, dtype=object), "b": np.arange(200) % 7.0}))
+    ((name, said),) = found.left_out
+    assert name == "a"
+    assert reason in said
+
+
 def test_a_column_that_is_mostly_numbers_is_not_left_out_as_text():
     entries = np.asarray([str(0.5 * i) if i % 4 else "about 3" for i in range(50)], dtype=object)
     with pytest.raises(ValueError, match="row 1 of column 'a' is 'about 3'; expected a number"):

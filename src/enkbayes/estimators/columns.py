@@ -6,6 +6,7 @@ import math
 import re
 from collections import Counter
 from dataclasses import asdict, dataclass
+from datetime import datetime
 from typing import Any
 
 import numpy as np
@@ -138,6 +139,8 @@ def _fit_category(table: Table, name: str, notes: list[str]) -> Column | str:
     categories = len(counts) - ("" in counts)
     if categories > 20 and 2 * categories > table.rows - counts[""]:
         _check_not_numbers(table, name)
+        if sum(map(_is_date, counts)) > 0.9 * len(counts):
+            return "has dates; turn them into numbers, such as days since a fixed date, if they matter"
         return "has a different text in nearly every row, as ids and names do"
     if len(counts) == 1:
         return "is constant"
@@ -179,6 +182,14 @@ def _share_of_numbers(values: np.ndarray[Any, Any]) -> float:
 def _is_number(text: str) -> bool:
     try:
         float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_date(text: str) -> bool:
+    try:
+        datetime.fromisoformat(text)
     except ValueError:
         return False
     return True

@@ -116,11 +116,20 @@ def assess(
     return replace(figures, converged=posterior.info.converged).advised(PYTHON)
 
 
-def _predictions(problem: Problem, posterior: Posterior | MixturePosterior) -> PredictionVerdict | None:
-    """Return the verdict on cross-validated predictions, or None where they cannot be computed."""
+def held_out_proba(
+    problem: Problem, posterior: Posterior | MixturePosterior
+) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], str] | None:
+    """Return rows (n,), their class probabilities (n, K), predicted without them, and how they were found: what the
+    verdict on predictions judges. None for rows that are not in memory, nonlinear logits and targets without classes.
+    """
     if isinstance(problem.rows, Elsewhere) or not problem.is_linear or problem.likelihood.n_classes is None:
         return None
-    found = left_out_of_average(problem) if posterior.held_out else left_out(problem, posterior)
+    return left_out_of_average(problem) if posterior.held_out else left_out(problem, posterior)
+
+
+def _predictions(problem: Problem, posterior: Posterior | MixturePosterior) -> PredictionVerdict | None:
+    """Return the verdict on cross-validated predictions, or None where they cannot be computed."""
+    found = held_out_proba(problem, posterior)
     if found is None:
         return None
     rows, proba, method = found

@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from enkbayes.core.labels import encode
 from enkbayes.core.mixture import MixturePosterior
 from enkbayes.core.numerics import plain
 from enkbayes.core.posterior import Posterior
+from enkbayes.engine.arrays import to_numpy
 from enkbayes.evaluation.metrics import Scores, confidence, score
 from enkbayes.evaluation.report import figures
 from enkbayes.evaluation.report.diagnostics import TONES, diagnostic_rows, next_steps
 from enkbayes.evaluation.report.page import Picture, render
-from enkbayes.inference.prediction_verdict import PredictionVerdict, judge_predictions
+from enkbayes.inference.assessment import held_out_proba
+from enkbayes.inference.prediction_verdict import PredictionVerdict
 from enkbayes.inference.trust import COMMAND, Trust
 from enkbayes.inference.verdicts import BAD, GOOD, USABLE
 
 if TYPE_CHECKING:
     from enkbayes.estimators.classifier import EnsembleClassifier
 
-FOLDS = 5
+BASIS = "By {}: the fit that predicts a row has not seen it. Predictions for training rows would be too optimistic."
+UNCHECKED = "No row can be held out, so confidence cannot be checked."
 Vector = np.ndarray[Any, Any]
 
 
@@ -38,8 +39,9 @@ def trust_page(
 ) -> str:
     """Return the trust report on a classifier that was just fitted to features X (N, D) and labels y (N,), as HTML.
 
-    The reliability diagram and the scores use cross-validated predictions, which need five more fits. Everything else
-    describes the fit itself. `notes` are remarks on the data. The page needs no network and no other file.
+    The reliability diagram and the scores use predictions of rows by fits that have not seen them: those that the
+    second verdict of `classifier.trust_` judges. Everything else describes the fit itself. `notes` are remarks on the
+    data. The page needs no network and no other file.
 
     Examples
     --------
@@ -51,11 +53,11 @@ def trust_page(
     >>> page.startswith("<!doctype html>"), "Iris" in page
     (True, True)
     """
-    trust, posterior, problem = classifier.trust_.advised(COMMAND), classifier.posterior_, classifier.problem_
-    targets = encode(y, len(y), classifier.classes_)[0]
-    proba, basis = held_out(classifier, X, np.asarray(y), targets)
-    scores = None if proba is None else score(proba, targets)
-    predictions = None if proba is None else judge_predictions(proba, targets, method="cross-validation")
+    trust, posterior, problem = classifier.trust_.advised(COMMAND), classifier.posterior_, classifier.problem_of(X, y)
+    predictions, found = trust.predictions, held_out_proba(problem, posterior)
+    rows, proba, basis = (None, None, UNCHECKED) if found is None else (found[0], found[1], BASIS.format(found[2]))
+    targets = None if rows is None else to_numpy(problem.targets)[rows].astype(int)
+    scores = None if proba is None or targets is None else score(proba, targets)
     names = parameter_names(posterior, feature_names)
     reference, marginals = ("", []) if posterior.held_out else figures.marginals(problem, posterior, trust, names)
     banners = _banners(trust, predictions)
@@ -70,7 +72,7 @@ def trust_page(
         rows=diagnostic_rows(trust),
         basis=basis,
         scores=_tiles(scores),
-        calibration=[] if proba is None else _calibration(proba, targets),
+        calibration=[] if proba is None or targets is None else _calibration(proba, targets),
         convergence=figures.convergence(posterior.info),
         run=_run(posterior),
         reference=reference,
@@ -91,27 +93,6 @@ def _banners(trust: Trust, predictions: PredictionVerdict | None) -> list[tuple[
     if predictions is not None:
         found.append(("Do predictions deserve their confidence?", TONES[predictions.verdict], predictions))
     return found
-
-
-def held_out(classifier: EnsembleClassifier, X: Any, y: Vector, targets: Vector) -> tuple[Vector | None, str]:
-    """Return cross-validated probabilities (N, K), or None if a class is too rare, and a sentence about them."""
-    from sklearn.base import clone
-    from sklearn.model_selection import StratifiedKFold, cross_val_predict
-
-    smallest = int(np.min(np.bincount(targets)))
-    folds = min(FOLDS, smallest)
-    if folds < 2:
-        return None, "A class has a single row, so cross-validation is not possible and confidence cannot be checked."
-    split = StratifiedKFold(folds, shuffle=True, random_state=0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the fit itself has already warned
-        model = clone(classifier).set_params(progress=False, warm_start=False)
-        proba = cross_val_predict(model, X, y, cv=split, method="predict_proba")
-    words = (
-        f"From {folds}-fold cross-validation: the model that predicts a row was fitted without it. Predictions for "
-        "training rows would be too optimistic."
-    )
-    return np.asarray(proba), words
 
 
 def parameter_names(posterior: Posterior | MixturePosterior, feature_names: Sequence[str] | None) -> list[str]:
