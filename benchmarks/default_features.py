@@ -78,6 +78,12 @@ LITE_CODE = Archive(
 
 def spam_assassin() -> tuple[pd.DataFrame, Any]:
     """Return embeddings (n, 384) of the texts of mails, without their headers, and whether they are spam."""
+    texts, groups = mails()
+    return _table(sentence_embeddings(texts)), groups
+
+
+def mails() -> tuple[list[str], Any]:
+    """Return the texts of mails, without their headers, and "spam" or "ham" for each."""
     texts, groups = [], []
     with tarfile.open(download(MAILS)) as packed:
         for entry in packed:
@@ -87,7 +93,7 @@ def spam_assassin() -> tuple[pd.DataFrame, Any]:
                 mail = json.loads(file.read())
                 texts.append(_text(mail["text"]))
                 groups.append("spam" if mail["group"].startswith("spam") else "ham")
-    return _table(_sentences(texts)), np.array(groups)
+    return texts, np.array(groups)
 
 
 def snippets(kind: str) -> tuple[pd.DataFrame, Any]:
@@ -99,7 +105,7 @@ def snippets(kind: str) -> tuple[pd.DataFrame, Any]:
         lines = member(packed, f"hutto_ICWSM_2014/{kind}_GroundTruth.txt", path).decode("utf-8", "replace").splitlines()
     rated = [(float(parts[1]), parts[2]) for line in lines if len(parts := line.split("\t")) > 2 and parts[1] != "0"]
     some = [rated[i] for i in np.random.default_rng(0).permutation(len(rated))[:IMAGES]]
-    return _table(_sentences([text for _, text in some])), np.asarray([rating > 0 for rating, _ in some])
+    return _table(sentence_embeddings([text for _, text in some])), np.asarray([rating > 0 for rating, _ in some])
 
 
 def _text(mail: str) -> str:
@@ -111,7 +117,8 @@ def _text(mail: str) -> str:
     return re.sub(r"\s+", " ", plain).strip()[:CHARACTERS]
 
 
-def _sentences(texts: list[str]) -> Any:
+def sentence_embeddings(texts: list[str]) -> Any:
+    """Return embeddings (n, 384) by all-MiniLM-L6-v2."""
     import torch
     from transformers import AutoModel, AutoTokenizer
 
@@ -146,17 +153,21 @@ def fashion_mnist() -> tuple[pd.DataFrame, Any]:
 
 
 def _images(data: Images) -> tuple[pd.DataFrame, Any]:
+    rows = np.random.default_rng(0).permutation(len(data))[:IMAGES]
+    return _table(image_features(data.images[rows])), data.labels[rows]
+
+
+def image_features(images: Any) -> Any:
+    """Return features (n, 1280) of images (n, H, W, 3) by EfficientNet-Lite0."""
     import torch
 
-    rows = np.random.default_rng(0).permutation(len(data))[:IMAGES]
-    network = _efficientnet()
-    found = []
+    network, found = _efficientnet(), []
     with torch.inference_mode():
-        for some in np.array_split(rows, -(-IMAGES // BATCH)):
-            pixels = torch.as_tensor(data.images[some]).permute(0, 3, 1, 2).float()
+        for some in np.array_split(images, -(-len(images) // BATCH)):
+            pixels = torch.as_tensor(some).permute(0, 3, 1, 2).float()
             large = torch.nn.functional.interpolate(pixels, size=(SIDE, SIDE), mode="bilinear", antialias=True)
             found.append(network.extract_features((large - 127) / 128).mean(dim=(2, 3)).numpy())
-    return _table(np.concatenate(found)), data.labels[rows]
+    return np.concatenate(found)
 
 
 def _efficientnet() -> Any:

@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from default_features import BATCH, SIDE, _efficientnet, _sentences
+from default_features import BATCH, SIDE, _efficientnet, sentence_embeddings
 from default_sets import load
 from torch import nn
 from torch.nn import functional
@@ -182,7 +182,7 @@ def _docstrings() -> tuple[list[str], list[str]]:
 def docstrings() -> dict[str, Vector]:
     def make() -> dict[str, Vector]:
         texts, packages = _docstrings()
-        return {"X": _sentences(texts), "y": np.unique(packages, return_inverse=True)[1]}
+        return {"X": sentence_embeddings(texts), "y": np.unique(packages, return_inverse=True)[1]}
 
     return _stored("docstrings", make)
 

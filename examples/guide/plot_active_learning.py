@@ -46,7 +46,7 @@ luck = np.stack([accuracies(lambda _, rows, n: rng.choice(len(rows), n, replace=
 sizes = 6 + 6 * np.arange(len(ours))
 figure, ax = plt.subplots(figsize=(6, 3.6), layout="constrained")
 ax.fill_between(sizes, luck.min(axis=0), luck.max(axis=0), color="#d55e00", alpha=0.2)
-ax.plot(sizes, luck.mean(axis=0), color="#d55e00", label="random rows, mean of 3")
+ax.plot(sizes, luck.mean(axis=0), color="#d55e00", label="random rows: mean, best and worst of 3")
 ax.plot(sizes, ours, color="#0072b2", marker="o", label="eb.acquire")
 ax.set(xlabel="labelled rows", ylabel="accuracy on other rows")
 ax.legend(frameon=False, loc="lower right")

@@ -66,11 +66,11 @@ print(eb.assess(problem, posterior).sentence)
 grid = np.linspace(0, 24, 200)
 rates = posterior.sample_proba(waves(grid))[..., 0]
 figure, ax = plt.subplots(figsize=(6.5, 3.4), layout="constrained")
-ax.fill_between(grid, *np.quantile(rates, [0.05, 0.95], axis=0), alpha=0.3, color="#0072b2", label="rate, 90 %")
+ax.fill_between(grid, *np.quantile(rates, [0.05, 0.95], axis=0), alpha=0.3, color="#0072b2", label="rate, 90 % band")
 ax.plot(grid, rates.mean(axis=0), color="#0072b2")
 ax.plot(grid, rate(grid), "k--", label="truth")
 ax.scatter(hour, counts, s=14, color="#d55e00", label="counts", zorder=3)
-ax.set(xlabel="hour", ylabel="bikes", xlim=(0, 24))
+ax.set(xlabel="hour of the day", ylabel="bikes", xlim=(0, 24), xticks=range(0, 25, 6))
 ax.legend(frameon=False)
 plt.show()
 

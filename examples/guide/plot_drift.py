@@ -36,6 +36,7 @@ figure, ax = plt.subplots(figsize=(6.5, 3.4), layout="constrained")
 for (name, values), colour in zip(losses.items(), ("#d55e00", "#0072b2"), strict=True):
     ax.plot(range(2, batches + 1), values, label=name, color=colour)
 ax.axvline(batches / 2 + 1, color="black", linestyle=":", linewidth=1)
+ax.text(batches / 2 + 0.5, 1.5, "the world changes", ha="right")
 ax.set(xlabel="batch", ylabel="log loss before learning it")
 ax.legend(frameon=False)
 plt.show()

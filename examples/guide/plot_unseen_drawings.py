@@ -62,7 +62,7 @@ with torch.no_grad():
         "OODScore": [score(part).numpy() for part in (test, drawings)],
     }
 figure, axes = plt.subplots(1, 3, figsize=(9, 2.8), layout="constrained", width_ratios=[1, 1.3, 1.3])
-nine = drawings[:9, 0].numpy().reshape(3, 3, 8, 8)
+nine = np.pad(drawings[:9, 0].numpy(), [(0, 0), (1, 1), (1, 1)]).reshape(3, 3, 10, 10)
 axes[0].imshow(np.block([list(row) for row in nine]), cmap="gray_r")
 axes[0].set_title("drawings")
 axes[0].set_axis_off()
@@ -72,9 +72,9 @@ for ax, (name, (inside, outside)) in zip(axes[1:], doubt.items(), strict=True):
     edges = np.histogram_bin_edges(np.r_[inside, outside], bins=25)
     ax.hist(inside, edges, alpha=0.7, density=True, label="digits", color="#0072b2")
     ax.hist(outside, edges, alpha=0.7, density=True, label="drawings", color="#d55e00")
-    ax.set(title=f"{name}: AUROC {areas[name]:.2f}", yticks=[])
+    ax.set(title=f"AUROC {areas[name]:.2f}", xlabel=name, yticks=[])
 axes[1].legend(frameon=False)
 plt.show()
 
-found = ", ".join(f"{100 * area:.1f} % by {name}" for name, area in areas.items())
-print(f"Share of pairs in which the drawing looks less like a digit than the digit does: {found}.")
+found = " and ".join(f"{100 * area:.1f} % by {name}" for name, area in areas.items())
+print(f"Of all pairs of a drawing and a digit, the drawing looks more unusual in {found}.")
