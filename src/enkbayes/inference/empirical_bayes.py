@@ -13,11 +13,13 @@ the evidence as the prior widens and so prefers narrow priors: on pairs of digit
 the held-out loss. It is used where expectation propagation does not converge, and where P x P matrices do not fit into
 memory.
 
-On separable data the evidence of wide priors is flat, because the data do not determine the scale of the weights. Two
-things keep the choice well defined. A weak hyperprior of v = s_g^2, in units of the inverse mean square of the group's
-features, with the log density shape (log(1 + v) - v / widest), tilts the plateau towards wide priors, by less than any
-observation would, and says nothing of narrow ones. And v stays between `narrowest` and `widest`. The search climbs from
-v = 1 to the nearest maximum, and warns if it ends at a bound.
+On separable data the evidence of wide priors rises towards a limit, because the data do not determine the scale of the
+weights. Three things keep the choice well defined. A weak hyperprior of v = s_g^2, in units of the inverse mean square
+of the group's features, with the log density shape (log(1 + v) - v / widest), tilts the plateau towards wide priors, by
+less than any observation would, and says nothing of narrow ones. v stays between `narrowest` and `widest`. And where
+the classes are separated and a ten times wider prior gains less than `plateau` nats, the search stops: further on, fits
+take longer and longer, and the evidence cannot tell their widths apart. The search climbs from v = 1 to the nearest
+maximum, and warns if it ends at a plateau or a bound.
 """
 
 from __future__ import annotations
@@ -60,6 +62,8 @@ class PriorSearch:
     largest_residual : of expectation propagation, beyond which its evidence is not used
     gain : of the log evidence that may be left when the search ends
     factor : between the variances of the climb
+    plateau : gain of the log evidence by another factor, below which that of separated classes counts as flat; less
+        than the log 2 = .69 of a single coin
     closest : factor between the two ends of a bracket at which the search ends
     most_fits : after which the search stops
     most_parameters : beyond which the ELBO replaces the evidence of expectation propagation
@@ -71,6 +75,7 @@ class PriorSearch:
     largest_residual: float = 0.1
     gain: float = 0.01
     factor: float = 10.0
+    plateau: float = 0.5
     closest: float = 1.1
     most_fits: int = 40
     most_parameters: int = MeanField.dense
@@ -87,7 +92,7 @@ class PriorSearch:
 @dataclass(frozen=True)
 class Tuning:
     """What was chosen: one prior variance for each group, their log evidence and its method, the number of fits,
-    whether the search converged to a maximum inside its bounds, and a sentence.
+    whether the search converged to a maximum inside its bounds (false for a plateau, which has none), and a sentence.
 
     >>> import enkbayes as eb
     >>> features = np.random.default_rng(0).standard_normal((60, 2))
@@ -281,17 +286,26 @@ class _Place:
     at: float
     value: float
     slope: float
+    evidence: float
+    separated: Callable[[], bool]
 
 
-def _climbed(line: Callable[[float], _Place], search: PriorSearch) -> tuple[_Place, bool]:
-    """Return the best place found on a line, log s^2 = 0 at its start, and whether it is a maximum within bounds."""
+MAXIMUM, PLATEAU, ELSEWHERE = "maximum", "plateau", "elsewhere"
+
+
+def _climbed(line: Callable[[float], _Place], search: PriorSearch) -> tuple[_Place, str]:
+    """Return the best place found on a line, log s^2 = 0 at its start, and what it is: a maximum within bounds, the
+    start of a plateau, or a place where the search was cut short.
+    """
     low, high, step = math.log(search.narrowest), math.log(search.widest), math.log(search.factor)
     here = line(0.0)
     up, fits = here.slope > 0, 1
     while (there := line(float(np.clip(here.at + (step if up else -step), low, high)))).slope * (1 if up else -1) > 0:
+        if up and there.evidence - here.evidence < search.plateau and there.separated():
+            return here, PLATEAU
         fits, here = fits + 1, there
         if there.at in (low, high) or fits >= search.most_fits:
-            return there, False
+            return there, ELSEWHERE
     left, right = (here, there) if up else (there, here)
     while fits < search.most_fits:
         best = max(left, right, key=lambda place: place.value)
@@ -299,13 +313,13 @@ def _climbed(line: Callable[[float], _Place], search: PriorSearch) -> tuple[_Pla
         top = (rise - right.slope * width) / (left.slope - right.slope)  # where the tangents meet
         within = left.value + left.slope * top - best.value < search.gain
         if within or width < math.log(search.closest):
-            return best, True
+            return best, MAXIMUM
         cubic = CubicHermiteSpline([0.0, width], [left.value, right.value], [left.slope, right.slope])
         stationary = [float(x) for x in cubic.derivative().roots() if 0.1 * width < x < 0.9 * width]
         middle = line(left.at + max(stationary, key=cubic, default=width / 2))
         left, right = (middle, right) if middle.slope > 0 else (left, middle)
         fits += 1
-    return max(left, right, key=lambda place: place.value), False
+    return max(left, right, key=lambda place: place.value), ELSEWHERE
 
 
 def _searched(
@@ -318,12 +332,14 @@ def _searched(
 
     def line(at: float) -> _Place:
         value, slope = objective(centre + at)
-        return _Place(at, value, float(slope.sum()))
+        evidence = value - search.log_hyperprior(np.full(len(centre), at))
+        return _Place(at, value, float(slope.sum()), evidence, objective.separates)
 
-    best, converged = _climbed(line, search)
-    x, value = centre + best.at, best.value
+    best, end = _climbed(line, search)
+    x, value, converged, flat = centre + best.at, best.value, end == MAXIMUM, end == PLATEAU
     if len(sizes) > 1:
-        x, value, converged = _refined(objective, x, centre, np.sqrt(2 / sizes))
+        most = best.at if flat else math.log(search.widest)
+        x, value, converged = _refined(objective, x, centre, np.sqrt(2 / sizes), most)
     widest = bool(np.any(x - centre > math.log(search.widest) - 1e-6))
     narrowest = bool(np.any(x - centre < math.log(search.narrowest) + 1e-6))
     tuning = Tuning(
@@ -331,10 +347,11 @@ def _searched(
         log_evidence=value - search.log_hyperprior(x - centre),
         method=fit.name,
         fits=objective.fits,
-        converged=converged and not (widest or narrowest),
+        converged=converged and not (widest or narrowest or flat),
         message=_message(
             f"chosen by evidence ({fit.name}, {objective.fits} fits)",
             converged=converged,
+            flat=flat,
             separable=widest and objective.separates(),
             widest=widest,
             narrowest=narrowest,
@@ -343,14 +360,17 @@ def _searched(
     return with_variances(problem, labels, np.exp(x)), tuning
 
 
-def _refined(objective: _Objective, x: Numbers, centre: Numbers, unit: Numbers) -> tuple[Numbers, float, bool]:
-    """Return the maximum over the variances of several groups, its value, and whether it was reached.
+def _refined(
+    objective: _Objective, x: Numbers, centre: Numbers, unit: Numbers, most: float
+) -> tuple[Numbers, float, bool]:
+    """Return the maximum over the variances of several groups, all at most exp(most), its value, and whether it was
+    reached.
 
     In log s_g^2 / sqrt(2 / D_g) the curvature of a variance that the data determine is about 1, so a slope of h leaves
     a gain of h^2 / 2.
     """
     search = objective.search
-    low, high = ((centre + math.log(bound)) / unit for bound in (search.narrowest, search.widest))
+    low, high = ((centre + bound) / unit for bound in (math.log(search.narrowest), most))
 
     def loss(u: Numbers) -> tuple[float, Numbers]:
         value, slope = objective(unit * u)
@@ -380,7 +400,12 @@ def _mean_squares(problem: Problem, labels: Numbers) -> Numbers:
     return np.asarray(np.where(means > 0, means, 1.0))
 
 
-def _message(chosen: str, *, converged: bool, separable: bool, widest: bool, narrowest: bool) -> str:
+def _message(chosen: str, *, converged: bool, flat: bool, separable: bool, widest: bool, narrowest: bool) -> str:
+    if flat:
+        return (
+            f"{chosen}; the features separate the classes, so the evidence does not determine the width: it rises "
+            "towards a limit, and the width is where it becomes flat"
+        )
     if widest:
         why = "the data do not determine the width"
         if separable:
