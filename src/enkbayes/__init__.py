@@ -77,49 +77,33 @@ __all__ = [
     "tune_prior",
 ]
 
-_ON_FIRST_USE = {
-    "AffineEnsemble": "enkbayes.core.ensemble",
-    "Gaussian": "enkbayes.core.gaussian",
-    **dict.fromkeys(("Bernoulli", "Categorical", "Likelihood", "Normal", "Ordinal"), "enkbayes.core.likelihoods"),
-    **dict.fromkeys(("Info", "Posterior"), "enkbayes.core.posterior"),
-    "Uncertainty": "enkbayes.core.uncertainty",
-    "MixturePosterior": "enkbayes.core.mixture",
-    "Problem": "enkbayes.core.problem",
-    "CheckpointWriter": "enkbayes.storage.checkpoint",
-    "EnsembleClassifier": "enkbayes.estimators.classifier",
-    "EnsembleRegressor": "enkbayes.estimators.regressor",
-    "load": "enkbayes.estimators.files",
-    "save": "enkbayes.estimators.files",
-    "iterate": "enkbayes.samplers.run",
-    "run": "enkbayes.samplers.run",
-    **dict.fromkeys(
-        (
-            "Advice",
-            "Evidence",
-            "acquire",
-            "advise",
-            "assess",
-            "fit_likelihood",
-            "log_evidence",
-            "polish",
-            "tune_prior",
-        ),
-        "enkbayes.inference",
-    ),
-    **dict.fromkeys(
-        ("Equilibrium", "Homotopy", "MeanField", "State", "StochasticSampler", "TamedHomotopy", "TrotterSampler"),
-        "enkbayes.samplers",
-    ),
+_HOMES = {
+    "core.ensemble": "AffineEnsemble",
+    "core.gaussian": "Gaussian",
+    "core.likelihoods": "Bernoulli Categorical Likelihood Normal Ordinal",
+    "core.mixture": "MixturePosterior",
+    "core.posterior": "Info Posterior",
+    "core.problem": "Problem",
+    "core.uncertainty": "Uncertainty",
+    "estimators.classifier": "EnsembleClassifier",
+    "estimators.files": "load save",
+    "estimators.regressor": "EnsembleRegressor",
+    "inference": "Advice Evidence acquire advise assess fit_likelihood log_evidence polish tune_prior",
+    "samplers": "Equilibrium Homotopy MeanField State StochasticSampler TamedHomotopy TrotterSampler",
+    "samplers.run": "iterate run",
+    "storage.checkpoint": "CheckpointWriter",
 }
-"""Where the names live. Their modules are loaded on first use, so that the import takes no time."""
+"""Modules and the public names in them. A module is loaded when one of its names is first used, so that
+`import enkbayes` takes no time."""
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _ON_FIRST_USE:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
+    for module, names in _HOMES.items():
+        if name in names.split():
+            from importlib import import_module
 
-    return getattr(import_module(_ON_FIRST_USE[name]), name)
+            return getattr(import_module(f"enkbayes.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

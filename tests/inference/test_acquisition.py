@@ -118,9 +118,9 @@ def test_wrong_input_is_answered_in_a_sentence(fitted):
     clf, pool = fitted
     with pytest.raises(TypeError, match="clf is a str; expected a fitted classifier with sample_proba"):
         acquire("clf", pool, 3)
-    with pytest.raises(ValueError, match="n is 0; expected 1 to 220, the rows of the pool"):
+    with pytest.raises(ValueError, match="n is 0; expected a whole number from 1 to 220, the rows of the pool"):
         acquire(clf, pool, 0)
-    with pytest.raises(ValueError, match="n is 221; expected 1 to 220"):
+    with pytest.raises(ValueError, match="n is 221; expected a whole number from 1 to 220"):
         acquire(clf, pool, 221)
     with pytest.raises(ValueError, match=r"n is 2\.5; expected a whole number"):
         acquire(clf, pool, 2.5)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from difflib import get_close_matches
 from importlib.util import find_spec
 from pathlib import Path
@@ -180,17 +180,11 @@ def _facts(found: Comparison, skipped: dict[str, str]) -> dict[str, Any]:
     """Return the whole comparison as values for JSON."""
     from enkbayes.evaluation.compare import INTERVAL
 
-    return {
-        "features": found.features,
-        "train_rows": found.train_rows,
-        "test_rows": found.test_rows,
-        "repeats": found.repeats,
-        "interval": INTERVAL if found.repeats > 1 else None,
-        "prior_precision": found.prior_precision,
-        "intercept_precision": found.intercept_precision,
-        "reference": found.reference,
+    facts = {field.name: getattr(found, field.name) for field in fields(found)}
+    del facts["proba"], facts["targets"], facts["rows"], facts["classes"]
+    return facts | {
         "reference_error": asdict(found.reference_error),
-        "reference_remarks": found.reference_remarks,
+        "interval": INTERVAL if found.repeats > 1 else None,
         "methods": [asdict(row) for row in found.rows],
         "skipped": [{"method": name, "reason": reason} for name, reason in skipped.items()],
     }

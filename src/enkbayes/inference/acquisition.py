@@ -23,11 +23,12 @@ median over the pool, noise of variance v0 max((v / v0)^{3/2} - 1, 0), which gro
 
 from __future__ import annotations
 
-from operator import index
 from typing import Any, Protocol
 
 import numpy as np
 import scipy.sparse
+
+from enkbayes.core.arguments import check_count, is_whole
 
 Array = np.ndarray[Any, Any]
 
@@ -85,10 +86,12 @@ def acquire(clf: Sampled, pool: Any, n: int, *, candidates: int | None = None, s
     if len(rows.shape) < 2:
         raise ValueError(f"the pool has shape {tuple(rows.shape)}; expected rows of features, (N, D)")
     size = int(rows.shape[0])
-    n = _count("n", n, size)
+    if not is_whole(n, 1) or n > size:
+        raise ValueError(f"n is {n!r}; expected a whole number from 1 to {size:,}, the rows of the pool")
     particles, _, classes = _samples(clf, rows, np.arange(1)).shape
     fitting = max(NUMBERS // (particles * classes), n)
-    most = min(fitting, size) if candidates is None else _count("candidates", candidates, None)
+    most = fitting if candidates is None else candidates
+    check_count("candidates", most)
     if most < n:
         raise ValueError(f"candidates is {most}; expected at least n = {n}")
     some = np.arange(size)
@@ -160,14 +163,3 @@ def _samples(clf: Sampled, rows: Any, some: Array) -> Array:
     if not np.isfinite(found).all():
         raise ValueError("sample_proba returned values that are not finite; expected probabilities")
     return found
-
-
-def _count(name: str, value: Any, most: int | None) -> int:
-    try:
-        number = index(value)
-    except TypeError:
-        raise ValueError(f"{name} is {value!r}; expected a whole number") from None
-    if number < 1 or (most is not None and number > most):
-        limit = "at least 1" if most is None else f"1 to {most:,}, the rows of the pool"
-        raise ValueError(f"{name} is {number}; expected {limit}")
-    return number

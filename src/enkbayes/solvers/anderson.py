@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+Numbers = np.ndarray[Any, Any]
 Vector = TypeVar("Vector", bound=Any)
 
 
@@ -36,10 +37,21 @@ def extrapolated(
     2.0
     """
     gram = np.asarray([[dot(a, b) for _, b in history] for _, a in history])
-    right = np.asarray([dot(df, force) for _, df in history])
-    if not (np.all(np.isfinite(gram)) and np.all(np.isfinite(right))):  # LAPACK would write on standard output
+    gamma = mixing(gram, np.asarray([dot(df, force) for _, df in history]), ridge)
+    if gamma is None:
         return force
-    gamma = np.linalg.lstsq(gram + ridge * np.trace(gram) * np.eye(len(gram)), right, rcond=None)[0]
     for weight, (dx, df) in zip(gamma, history, strict=True):
         force = force - (dx * (1 / tau) + df) * float(weight)
     return force
+
+
+def mixing(gram: Numbers, right: Numbers, ridge: float) -> Numbers | None:
+    """Return gamma (m,) from the inner products of the df_i with each other (m, m) and with f (m,); None if they are
+    not finite.
+
+    >>> mixing(np.asarray([[4.0]]), np.asarray([2.0]), 0.0).tolist()
+    [0.5]
+    """
+    if not (np.all(np.isfinite(gram)) and np.all(np.isfinite(right))):  # LAPACK would write on standard output
+        return None
+    return np.asarray(np.linalg.lstsq(gram + ridge * np.trace(gram) * np.eye(len(gram)), right, rcond=None)[0])

@@ -32,6 +32,7 @@ from enkbayes.core.problem import Problem
 from enkbayes.core.quadrature import cholesky, quasi_random_points
 from enkbayes.engine.arrays import as_double, softmax, to_numpy
 from enkbayes.engine.rows import ArrayRows
+from enkbayes.solvers.anderson import mixing
 from enkbayes.solvers.softmax_path import fits
 
 Numbers = np.ndarray[Any, Any]
@@ -330,9 +331,8 @@ def _extrapolated(history: list[tuple[Numbers, Numbers]], scaled: Callable[[Numb
         return point + step
     last = scaled(step)
     changes = np.stack([(last - scaled(other)).reshape(-1) for _, other in history[:-1]])
-    gram = changes @ changes.T
-    gamma = np.linalg.solve(gram + 1e-10 * np.trace(gram) * np.eye(len(gram)), changes @ last.reshape(-1))
-    found = point + step
-    for share, (other, its) in zip(gamma, history[:-1], strict=True):
-        found = found - share * (point - other + step - its)
-    return found
+    gamma = mixing(changes @ changes.T, changes @ last.reshape(-1), 1e-10)
+    if gamma is None:
+        return np.asarray(point + step)
+    pairs = zip(gamma, history[:-1], strict=True)
+    return np.asarray(point + step - sum(share * (point - other + step - its) for share, (other, its) in pairs))

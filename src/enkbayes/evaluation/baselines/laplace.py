@@ -56,7 +56,7 @@ class Laplace:
 
 
 @dataclass(frozen=True)
-class LaplaceProbit:
+class LaplaceProbit(Laplace):
     """N(theta_MAP, H^{-1}) with the probit predictive of the paper; settings as in `Laplace`.
 
     Examples
@@ -66,16 +66,12 @@ class LaplaceProbit:
     [[0.5, 0.5]]
     """
 
-    particles: int = 200
-    tol: float = 1e-8
-    max_steps: int = 1000
     name: str = "laplace-probit"
 
     def fit(self, problem: Problem, *, seed: int = 0, progress: bool = False) -> Posterior:
         """Return the Gaussian of `Laplace` with the other predictive rule."""
-        exact = Laplace(self.particles, self.tol, self.max_steps).fit(problem, seed=seed, progress=progress)
-        info = replace(exact.info, sampler=repr(self))
-        return replace(exact, likelihood=with_probit(problem.likelihood), info=info)
+        exact = super().fit(problem, seed=seed, progress=progress)
+        return replace(exact, likelihood=with_probit(problem.likelihood))
 
 
 def with_probit(likelihood: Likelihood) -> Likelihood:

@@ -106,36 +106,24 @@ def compare(
             progress(method.name)
             trials[method.name].append(_trial(method, problem, split, exact, unit, own_seed, clock))
         done.append(split)
-    return _comparison(trials, done, references, reference, classes, prior_precision, intercept_precision)
-
-
-def _comparison(
-    trials: dict[str, list[Trial | str]],
-    splits: list[Split],
-    references: list[Reference],
-    reference: Method | None,
-    classes: int,
-    prior_precision: float,
-    intercept_precision: float,
-) -> Comparison:
-    if not splits:
+    if not done:
         raise ValueError("there are no splits to compare on; expected at least one")
-    first = splits[0]
+    split = done[0]
     whole = {name: [t.proba for t in each if isinstance(t, Trial)] for name, each in trials.items()}
     return Comparison(
-        rows=tuple(row_of(name, each, first.ratio) for name, each in trials.items()),
+        rows=tuple(row_of(name, each, split.ratio) for name, each in trials.items()),
         classes=classes,
-        features=first.train.shape[1],
-        train_rows=len(first.train_targets),
-        test_rows=len(first.test_targets),
-        repeats=len(splits),
+        features=split.train.shape[1],
+        train_rows=len(split.train_targets),
+        test_rows=len(split.test_targets),
+        repeats=len(done),
         prior_precision=prior_precision,
         intercept_precision=intercept_precision,
         reference=None if reference is None else reference.name,
-        reference_error=Estimate.of([each.error for each in references], first.ratio),
+        reference_error=Estimate.of([each.error for each in references], split.ratio),
         reference_remarks=tuple(dict.fromkeys(remark for each in references for remark in each.remarks)),
-        proba={name: np.concatenate(parts) for name, parts in whole.items() if len(parts) == len(splits)},
-        targets=np.concatenate([split.test_targets for split in splits]),
+        proba={name: np.concatenate(parts) for name, parts in whole.items() if len(parts) == len(done)},
+        targets=np.concatenate([each.test_targets for each in done]),
     )
 
 

@@ -73,7 +73,7 @@ def leading(posterior: Posterior | MixturePosterior, count: int = 6) -> list[int
     >>> leading(eb.run(eb.Problem.create(features, features[:, 1] > 0)), 1)
     [1]
     """
-    seen = posterior.fitted if isinstance(posterior, Posterior) else posterior
+    seen = _fitted(posterior)
     z = np.abs(to_numpy(seen.mean)) / np.sqrt(to_numpy(seen.variances))
     return [int(i) for i in np.argsort(-z, kind="stable")[:count]]
 
@@ -111,19 +111,14 @@ def _fitted(posterior: Posterior | MixturePosterior) -> Posterior | MixturePoste
 
 def true_posterior(
     problem: Problem, posterior: Posterior | MixturePosterior, trust: Trust, columns: Sequence[int]
-) -> tuple[str, Vector, Vector | None]:
-    """Return a description and draws of the true posterior, with weights if they have any. Those of a mixture come from
-    the components that weigh at least LEAST.
+) -> tuple[str, Vector, Vector]:
+    """Return a description, draws (S, c) and weights (S,) of the true posterior. Those of a mixture come from the
+    components that weigh at least LEAST.
     """
-    if not isinstance(posterior, MixturePosterior):
-        return _true_posterior(problem, posterior, trust, columns)
     found, shares = [], []
-    for own, component, weight in zip(
-        posterior.problems(problem), posterior.components, posterior.weights, strict=True
-    ):
+    for own, part, weight in zip(posterior.problems(problem), posterior.components, posterior.weights, strict=True):
         if weight >= min(LEAST, max(posterior.weights)):
-            words, draws, within = _true_posterior(own, component, trust, columns)
-            within = np.ones(len(draws)) if within is None else within
+            words, draws, within = _true_posterior(own, part, trust, columns)
             found.append(draws)
             shares.append(weight * within / within.sum())
     return words, np.concatenate(found), np.concatenate(shares)
@@ -131,14 +126,14 @@ def true_posterior(
 
 def _true_posterior(
     problem: Problem, posterior: Posterior, trust: Trust, columns: Sequence[int]
-) -> tuple[str, Vector, Vector | None]:
+) -> tuple[str, Vector, Vector]:
     """Return the same for a single posterior.
 
     They are the user's polished particles if there are some, importance-weighted draws if the Gaussian is close, and
     otherwise particles that are polished here.
     """
     if trust.sweeps and trust.drift < MOVING:
-        return "the polished particles", to_numpy(posterior.theta)[:, columns], None
+        return "the polished particles", to_numpy(posterior.theta)[:, columns], np.ones(posterior.ensemble.size)
     if trust.shift < CLOSE:
         draws, log_w = weighted_draws(problem, posterior, min(trust.draws, 10_000), columns, seed=1)
         return "the true posterior, computed by importance sampling", draws, np.exp(log_w - np.max(log_w))
@@ -146,9 +141,5 @@ def _true_posterior(
     z = np.random.default_rng(2).standard_normal((size, posterior.fitted.rank))
     start = replace(posterior.fitted, points=z)
     fresh = replace(posterior, ensemble=start, before=None, info=replace(posterior.info, sweeps=0))
-    moved = polish(problem, fresh, SWEEPS)
-    return (
-        f"the true posterior, from {size} particles polished for {SWEEPS} sweeps",
-        to_numpy(moved.theta)[:, columns],
-        None,
-    )
+    draws = to_numpy(polish(problem, fresh, SWEEPS).theta)[:, columns]
+    return f"the true posterior, from {size} particles polished for {SWEEPS} sweeps", draws, np.ones(size)
