@@ -327,7 +327,7 @@ def denied(name: str, folder: Path) -> None:
 
 
 def lost(name: str, folder: Path) -> None:
-    """Check a fit whose checkpoint loses its folder's permission: the fit goes on, and says so."""
+    """Check a fit whose checkpoint loses its folder's permission: the fit continues with a warning."""
     inside = folder / "checkpoints"
     inside.mkdir()
     for path in (folder, inside):
@@ -355,7 +355,7 @@ def lost(name: str, folder: Path) -> None:
         code = wait(start(run, Path(other) / "log"))
         said = (Path(other) / "log").read_text()
     assert code == 0, f"exit code {code}: {said}"
-    assert "could not be written (Permission denied); the run goes on" in said, said
+    assert "could not be written (Permission denied); the run continues" in said, said
     assert eb.load(folder / "m.safetensors").posterior_.theta.tobytes() == REFERENCE[name], "another result"
 
 

@@ -17,7 +17,7 @@ Ranks are those among the particles and among independent draws (`posterior.samp
 
 The default prior of the estimators is calibrated, too: the width is drawn from its half-Cauchy hyperprior before the
 weights are. `average` is what `EnsembleClassifier()` fits, whose weights of the widths left-out rows choose;
-`average by evidence` is the same without folds, weighed by the bound of the evidence. E|theta|^2 is infinite
+`average by evidence` is the same without folds, weighted by the bound of the evidence. E|theta|^2 is infinite
 there, so the posterior average of log |theta|^2 is compared with the true one instead.
 
 Results are written to benchmarks/results/sbc.json and docs/results/calibration_of_samplers.md.

@@ -267,7 +267,7 @@ def test_bad_training_data(cancer, tmp_path):
         return sentence
 
     good = "a,b,y\n1,u,no\n2,v,yes\n3,u,no\n4,v,yes\n"
-    assert "target 'z' is not in the data; their columns are 'a', 'b', 'y'" in fit("a.csv", good, target="z")
+    assert "target 'z' is not in the data; the columns are 'a', 'b', 'y'" in fit("a.csv", good, target="z")
     assert "target 'yy' is not in the data; did you mean 'y'?" in fit("a.csv", good, target="yy")
     assert "is empty" in fit("a.csv", "")
     assert "no rows" in fit("a.csv", "a,b,y\n")
@@ -316,7 +316,7 @@ def test_bad_models_and_data_for_predict(cancer, tmp_path):
     assert "ends in '.xlsx'" in predict(model, test, tmp_path / "p.xlsx")
     other = tmp_path / "other.csv"
     other.write_text("age,town\n3,Bern\n")
-    assert "the data lack columns that the model needs: 'mean radius'" in predict(model, other)
+    assert "columns that the model needs are missing: 'mean radius'" in predict(model, other)
     header, *rows = csv.reader(test.read_text().splitlines())
     rows[90][3] = "a lot"
     write_csv(other, header, rows)

@@ -156,12 +156,12 @@ def test_predict_keeps_columns_prints_and_notes(folder):
     assert list(rows[0])[:3] == ["id", "age", "class"]
     assert (len(rows), rows[-1]["id"], rows[-1]["age"]) == (41, "patient x", "")
     notes = result.stderr
-    assert "column 'age' has 2 missing numbers; the median of the training data stands for them" in notes
-    assert "column 'town' has 1 entry with a category that the training data lack" in notes
+    assert "column 'age' has 2 missing numbers, replaced by the median of the training data" in notes
+    assert "column 'town' has 1 entry whose category is not in the training data" in notes
     call("predict", model, new, "--out", folder / "p.csv", "--keep", "id", "-q")
     assert read(folder / "p.csv").columns["p_yes"].tolist() == [row["p_yes"] for row in rows]
     for words, sentence in (
-        (("--keep", "name"), "column of --keep 'name' is not in the data"),
+        (("--keep", "name"), "--keep column 'name' is not in the data"),
         (("--out", "-", "--json"), "both print to standard output"),
     ):
         refused = call("predict", model, new, "--out", folder / "q.csv", *words)
@@ -187,7 +187,7 @@ def test_a_raw_data_frame_gives_the_probabilities_of_the_command(folder):
     twice = pandas.concat([frame, frame[["age"]]], axis=1)
     with pytest.raises(ValueError, match="the data frame has several columns called 'age'"):
         clf.predict_proba(twice)
-    with pytest.raises(ValueError, match="the data lack columns that the model needs: 'score'"):
+    with pytest.raises(ValueError, match="columns that the model needs are missing: 'score'"):
         clf.predict_proba(frame.drop(columns="score"))
     numbers = frame[["age"]].fillna(40.0)
     assert clf.fit(numbers, frame["town"] == "Oslo").predict_proba(numbers).shape == (41, 2)  # features of its own

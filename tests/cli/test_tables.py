@@ -340,7 +340,7 @@ def test_targets_that_are_not_classes_are_refused(labels, sentence):
 def test_missing_labels_and_columns_are_named():
     with pytest.raises(ValueError, match="row 12 has no class in column 'y'"):
         class_labels(Table({"y": text("a", "?")}, start=10), "y")
-    with pytest.raises(ValueError, match="target 'z' is not in the data; their columns are 'y'"):
+    with pytest.raises(ValueError, match="target 'z' is not in the data; the columns are 'y'"):
         class_labels(Table({"y": text("a")}), "z")
 
 

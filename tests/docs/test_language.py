@@ -26,6 +26,12 @@ INSTEAD = {
     r"ha(s|ve) a say": "the data inform",
     r"who (looks|asks)": "a sentence whose subject is the user or the function",
     r"anew": "again",
+    r"weighed": "weighted",
+    r"go(es)? on (with|from)": "continue",
+    r"from afar": "from a distance",
+    r"for certain": "certainly",
+    r"(data|files?|features|columns) lack": "a sentence about what is missing",
+    r"not to be trusted are|usable are": "the subject before the verb",
 }
 """Expressions that the project does not use, as patterns, and what to write in their place."""
 

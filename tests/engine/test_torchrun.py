@@ -102,7 +102,7 @@ def lost(folder):
 
 @pytest.fixture(scope="module")
 def triple(folder, lost):
-    """Three processes: they go on with the lost run, have fewer rows than processes, get bad input, and read files."""
+    """Three processes: they continue the lost run, have fewer rows than processes, get bad input, and read files."""
     here = folder / "triple"
     here.mkdir()
     write_data(here)

@@ -1,7 +1,7 @@
 """`make fuzz`: many random cases of every area, a chunk of them from each seed, until there are enough.
 
-The file of results is also the progress: an interrupted campaign goes on with the next seed. Every failure is kept with
-the smallest case that shows it. `--again` runs those once more and marks what has been mended.
+The file of results is also the progress: an interrupted campaign continues with the next seed. Every failure is kept
+with the smallest case that shows it. `--again` runs those once more and marks what has been mended.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def main():
     """Run the campaign."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cases", type=int, default=20_000, help="how many there shall be, earlier ones included")
-    parser.add_argument("--minutes", type=float, default=float("inf"), help="stop after so long; go on another time")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="stop after so long; the next call resumes")
     parser.add_argument("--areas", nargs="+", default=list(SHARES), choices=list(SHARES))
     parser.add_argument("--again", action="store_true", help="only run the failures of earlier campaigns")
     parser.add_argument("--fresh", action="store_true", help="count anew, with new seeds; keep the failures so far")

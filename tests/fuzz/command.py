@@ -231,7 +231,7 @@ def session(case, rng, folder):
     words += [case[name] for name in ("strict", "extra") if name in case]
     refusal = call(words)
     if refusal:
-        require(not (folder / "model.safetensors").exists(), "an error, and a model nevertheless")
+        require(not (folder / "model.safetensors").exists(), "an error, and still a model")
         raise Refused(refusal)
     require(model.is_file(), "no model was written")
     loaded = eb.load(model)

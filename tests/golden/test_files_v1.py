@@ -1,4 +1,4 @@
-"""Files in format 1, which the first version wrote: models predict what they predicted then, checkpoints go on."""
+"""Files in format 1, which the first version wrote: models predict what they predicted then, checkpoints resume."""
 
 import csv
 import shutil

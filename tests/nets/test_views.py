@@ -79,7 +79,7 @@ def test_views_that_destroy_the_input_are_not_used(model):
 
 
 def test_views_need_held_out_rows(model):
-    with pytest.raises(ValueError, match="expected calibration= beside views="):
+    with pytest.raises(ValueError, match="expected calibration= together with views="):
         BayesianHead.fit(model, [data(50, 0)], views=turn, progress=False)
     assert choose_views(np.full((3, 5, 2), 0.5), np.zeros(5, dtype=int)).count == 0
 

@@ -39,7 +39,7 @@ def test_a_checkpoint_with_a_control_of_another_sampler(tmp_path, wrong):
     header, tensors = container.read(path, KIND)
     kept = {name: x for name, x in tensors.items() if not name.startswith("control")}
     container.write(path, KIND, header | {"control": wrong}, kept)
-    with pytest.raises(ValueError, match=r"which is damaged .*; remove the file to start again"):
+    with pytest.raises(ValueError, match=r"from the damaged checkpoint .*; remove the file to start again"):
         eb.run(fuzz_files.problem(), sampler, particles=12, recorder=CheckpointWriter(path))
 
 

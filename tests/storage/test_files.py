@@ -135,7 +135,7 @@ def test_lost_permission_is_found(tmp_path, probe):
 
 
 def test_a_finished_fit_survives_its_checkpoint(tmp_path):
-    """A checkpoint that cannot be written any more is a warning, and the run goes on."""
+    """A checkpoint that cannot be written any more is a warning, and the run continues."""
     X, y = load_iris(return_X_y=True)
     folder = tmp_path / "gone"
     folder.mkdir()
@@ -151,7 +151,7 @@ def test_a_finished_fit_survives_its_checkpoint(tmp_path):
     for keep in (True, False):
         folder.mkdir(exist_ok=True)
         writer = eb.CheckpointWriter(folder / "run.safetensors", every=0, keep=keep, share=1e9)
-        with pytest.warns(UserWarning, match="could not be written .*; the run goes on"):
+        with pytest.warns(UserWarning, match="could not be written .*; the run continues"):
             found = eb.run(problem, sampler, particles=30, recorder=writer, callback=remove_folder)
         np.testing.assert_array_equal(found.theta, whole.theta)
     with pytest.raises(OSError, match="does not exist"):

@@ -76,7 +76,7 @@ def test_a_classifier_comes_back_whole(iris, path, labels):
     assert again.fingerprint_ == clf.fingerprint_
     assert (again.sampler, again.n_iter_, again.n_features_in_) == (clf.sampler, clf.n_iter_, 4)
     np.testing.assert_array_equal(again.prior_precision, clf.prior_precision)
-    again.partial_fit(X[:50], labels[y[:50]])  # and goes on learning
+    again.partial_fit(X[:50], labels[y[:50]])  # and continues to learn
     assert again.score(X, labels[y]) > 0.9
 
 

@@ -55,7 +55,7 @@ class OneSentenceGroup(TyperGroup):
 
 app = typer.Typer(
     name="enkbayes",
-    help="Fit Bayesian classifiers, predict with uncertainty and evaluate. Data: .csv, .parquet or .npz files.",
+    help="Fit Bayesian classifiers to tables (.csv, .parquet or .npz), predict with uncertainty, and evaluate.",
     cls=OneSentenceGroup,
     add_completion=False,
     pretty_exceptions_enable=False,

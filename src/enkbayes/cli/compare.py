@@ -54,7 +54,7 @@ WIDTH = 140
 def compare(
     data: Annotated[Path, typer.Argument(help="Labelled data: .csv, .parquet or .npz.")],
     target: Annotated[str, typer.Option(help="Name of the column with the classes.")],
-    methods: Annotated[str, typer.Option(metavar="A,B,...", help="Names of methods; default: all.")] = "all",
+    methods: Annotated[str, typer.Option(metavar="A,B,...", help="Names of methods, separated by commas.")] = "all",
     repeats: Annotated[int, typer.Option(min=1, help="Number of random splits; two or more give intervals.")] = 1,
     test_size: Annotated[float, typer.Option(help="Share of the rows in the test set.")] = 0.3,
     prior_precision: Annotated[

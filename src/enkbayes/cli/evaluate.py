@@ -22,14 +22,14 @@ def evaluate(
     model: Annotated[Path, typer.Argument(help="Model file written by enkbayes fit.")],
     data: Annotated[Path, typer.Argument(help="Labelled data: .csv, .parquet or .npz.")],
     target: Annotated[str, typer.Option(help="Name of the column with the classes.")],
-    ood: Annotated[Path | None, typer.Option(help="Out-of-distribution data; needs no classes.")] = None,
+    ood: Annotated[Path | None, typer.Option(help="Out-of-distribution data, with or without classes.")] = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
     """Score a model: accuracy, negative log-likelihood (nats), Brier score (0 to 2) and calibration error (15 bins).
 
-    With --ood, also print how well the out-of-distribution rows are detected by low confidence, and by the score of
-    `enkbayes predict`, if the model has one: AUROC, AUPR and FPR95 of each.
+    With --ood, also print how well low confidence detects the out-of-distribution rows, and how well the ood_score of
+    `enkbayes predict` does if the model has one: AUROC, AUPR and FPR95.
     """
     from enkbayes.cli.model import TableModel
     from enkbayes.evaluation.metrics import ood_score, ood_separation, score

@@ -44,22 +44,22 @@ def fit(
         str,
         typer.Option(
             metavar="average|auto|X",
-            help="Prior of the weights: averaged over its width, of the width with the highest evidence, or X, exactly"
-            " this inverse variance.",
+            help="Prior of the weights. average: average over its width. auto: the width with the highest evidence. X:"
+            " exactly this inverse variance.",
         ),
     ] = "average",
     sweeps: Annotated[int, typer.Option(min=0, help="Polishing sweeps towards the exact posterior after the fit.")] = 0,
     far_field: Annotated[
         bool,
         typer.Option(
-            "--far-field", help="Add noise to the logits of rows unlike the training data, as much as these allow."
+            "--far-field", help="Lower the confidence for rows far from the training data (far-field variance)."
         ),
     ] = False,
     max_steps: Annotated[
         int | None, typer.Option(min=1, help="Largest number of steps of a sampler that runs until it has converged.")
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Random seed; the same seed gives the same model.")] = 0,
-    report: Annotated[Path | None, typer.Option(help="Trust report to write: NAME.html. It takes 5 more fits.")] = None,
+    report: Annotated[Path | None, typer.Option(help="Trust report to write, NAME.html; takes five more fits.")] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Exit with code 3 if a verdict is 'do not trust'.")] = False,
     checkpoint: Annotated[
         Path | None, typer.Option(help="File that stores the state of the run; the same command resumes from it.")
@@ -117,7 +117,7 @@ def fit(
     doubts = [verdict.sentence for verdict in (trust, trust.predictions) if verdict and verdict.verdict == BAD]
     if strict and doubts:
         if processes.leads:
-            sys.stderr.write(f"do not trust: {'; '.join(doubts)}; {out} was written nevertheless\n")
+            sys.stderr.write(f"do not trust: {'; '.join(doubts)}; the model was still written to {out}\n")
         raise typer.Exit(3)
 
 

@@ -32,10 +32,10 @@ def predict(
     ] = None,
     max_error: Annotated[
         float | None,
-        typer.Option(help="Add a column decision: the class, or abstain, so that at most this share is wrong."),
+        typer.Option(help="Add a column decision (the class, or abstain) of which at most this share is wrong."),
     ] = None,
     review: Annotated[
-        Path | None, typer.Option(help="Page to write, NAME.html: the rows to look at first, with reasons.")
+        Path | None, typer.Option(help="Page to write, NAME.html, with the rows to review first and the reasons.")
     ] = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -47,10 +47,10 @@ def predict(
     training rows a row is; about standard normal for rows like them). With --max-error there is a column decision: the
     class, or abstain where the confidence is too low. Among rows like the training rows, the share of wrong decisions
     is at most max-error, with confidence 95 %. Columns named by --keep come before all others. Rows are processed in
-    chunks, so files may be larger than memory. Missing numbers and categories that the training data lack are noted.
+    chunks, so files may be larger than memory. Notes count missing numbers and categories that are new to the model.
 
     With --review there is also a page for the person who decides: how many rows can be accepted, and the 2,000 most
-    doubtful rows, each with its probabilities and with what speaks for and against its class. It can be sorted and
+    doubtful rows, each with its probabilities and the evidence for and against its class. It can be sorted and
     searched, and needs no network.
     """
     from enkbayes.cli.model import TableModel, following
@@ -101,7 +101,7 @@ def predict(
 
 def kept(table: Table, names: list[str]) -> Columns:
     """Return the columns that are copied from the data."""
-    return {name: table.column(name, "the column of --keep") for name in names}
+    return {name: table.column(name, "the --keep column") for name in names}
 
 
 def joined(kept: Columns, found: Columns) -> Columns:

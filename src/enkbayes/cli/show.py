@@ -1,4 +1,4 @@
-"""`enkbayes show`: what a model file remembers, with a table of coefficients."""
+"""`enkbayes show`: what a model file holds, with a table of coefficients."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from enkbayes.cli.model import TableModel
     from enkbayes.inference.summary import Summary
 
-STANDARD = "Numbers are per standard deviation of the column in the training data."
-ORIGINAL = "Numbers are per unit of the column; the intercept belongs to a row of zeros."
+STANDARD = "Coefficients are per standard deviation of the column in the training data."
+ORIGINAL = "Coefficients are per unit of the column; the intercept is that of a row of zeros."
 INTERVALS = (
     "Each interval contains its coefficient with a probability of {level:.0%}. "
     "P(direction) is the probability that its sign is right."
@@ -35,8 +35,7 @@ def show(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Show what a model remembers: its classes, columns, prior and verdict, and its coefficients with credible
-    intervals.
+    """Show what a model file holds: classes, columns, prior, verdict, and coefficients with credible intervals.
 
     Columns of text are contrasts with their first category. With three or more classes, coefficients are contrasts with
     the average class.

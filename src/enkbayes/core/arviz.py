@@ -42,7 +42,7 @@ def to_arviz(
 
 def log_likelihood(problem: Problem, theta: Array, *, at_once: int = 2**24) -> np.ndarray[Any, Any]:
     """Return the log likelihood (J, N) of every row at each of the draws theta (J, P), times the weight of the row.
-    At most `at_once` logits are held beside the result.
+    At most `at_once` logits are held in addition to the result.
 
     >>> problem = Problem.create([[1.0], [-2.0]], [1, 0])
     >>> log_likelihood(problem, np.asarray([[0.0], [1.0]])).round(3).tolist()

@@ -32,7 +32,7 @@ class Expectation:
     """(1 - gaussian) times the average over the J particles, as the paper takes it, plus `gaussian` times that over
     N(mean, basis basis'), the mean-field limit; the latter with 4**refine times as many quadrature points where the
     likelihood has no exact rule. Without `energy` the particles' E[Psi] is not computed, and NaN. With `at_mean` the
-    values at the mean of the ensemble stand for averages.
+    values at the mean of the ensemble replace averages.
     """
 
     gaussian: float = 0.0

@@ -23,7 +23,7 @@ class ProcessLost(RuntimeError):
     >>> try:
     ...     number, count = connect()
     ... except ProcessLost:
-    ...     print("start all processes again; they go on from the checkpoint")
+    ...     print("start all processes again; they continue from the checkpoint")
     """
 
 

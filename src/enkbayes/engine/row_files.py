@@ -179,7 +179,7 @@ _UNREADABLE = (
 )
 """What numpy raises for the header of an array that is none."""
 _ARCHIVE = (struct.error, NotImplementedError, UnicodeDecodeError, OverflowError)
-"""What the reader of zip archives raises for a damaged one, beside its own errors."""
+"""What the reader of zip archives raises for a damaged one, in addition to its own errors."""
 
 
 @dataclass(frozen=True)

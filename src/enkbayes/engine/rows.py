@@ -183,8 +183,8 @@ class Rows(Protocol):
         """Return the sums over all rows, in double precision where there is one.
 
         cost is the number of multiplications per row, by which threads are chosen. long says that a contribution holds
-        few numbers beside the features, so that long chunks are as good for memory and better for speed. least is the
-        number of rows below which products are slow.
+        few numbers compared with the features, so that long chunks are as good for memory and better for speed. least
+        is the number of rows below which products are slow.
         """
 
     def subset(self, rows: np.ndarray[Any, Any]) -> Rows:

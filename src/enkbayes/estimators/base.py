@@ -50,7 +50,7 @@ class PosteriorEstimator(BaseEstimator):  # type: ignore[misc]
     def save(self, path: str | Path, *, preprocessing: Mapping[str, Any] | None = None) -> None:
         """Write the fitted estimator to one `.safetensors` file; `enkbayes.load` reads it.
 
-        preprocessing is any dict of JSON values to store beside the model;
+        preprocessing is any dict of JSON values to store with the model;
         `enkbayes.storage.model_file.read(path).preprocessing` returns it.
         """
         check_is_fitted(self)

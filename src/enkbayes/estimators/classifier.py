@@ -114,7 +114,7 @@ class EnsembleClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore[m
         need more particles than parameters (features x classes).
     prior_precision : "average", "auto", float, array (D,) or array (D, D)
         Inverse variance of the Gaussian prior of the weights. "average" averages the posterior over the width of the
-        prior, weighed by evidence and by predictions for rows that were left out; "auto" uses the one number that
+        prior, weighted by evidence and by predictions for rows that were left out; "auto" uses the one number that
         maximises the evidence. (`partial_fit` chooses on the first batch; see `prior_precision_` and `tuning_`.) One
         number, one number for each feature, or the inverse covariance between features, is exactly that prior: with
         prior_mean=0 the most probable weights are those of `LogisticRegression(C=1 / prior_precision)`, up to the weak

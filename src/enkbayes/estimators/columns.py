@@ -123,10 +123,10 @@ def _numbers_the_rows(x: np.ndarray[Any, Any], *, unnamed: bool) -> bool:
 
 
 def _note_of_gaps(values: np.ndarray[Any, Any], name: str, count: int, fill: float) -> str:
-    """Say how many numbers are missing, which words were taken for that, and what stands for them."""
+    """Say how many numbers are missing, which words were read as missing, and what replaces them."""
     words = sorted(_words(values) & (NO_NUMBER - MISSING))
     read = f" ({listed(words)} among them)" if words else ""
-    return f"column {name!r} has {counted(count, 'missing number')}{read}; the median, {fill:g}, stands for them"
+    return f"column {name!r} has {counted(count, 'missing number')}{read}, replaced by the median, {fill:g}"
 
 
 def _words(values: np.ndarray[Any, Any]) -> set[str]:

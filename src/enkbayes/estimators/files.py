@@ -29,7 +29,7 @@ def save(
     path : str or Path
         An existing file is replaced.
     preprocessing : dict, optional
-        Anything that JSON can hold, stored beside the model;
+        Anything that JSON can hold, stored with the model;
         `enkbayes.storage.model_file.read(path).preprocessing` returns it.
 
     Examples

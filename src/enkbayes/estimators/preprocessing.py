@@ -44,16 +44,15 @@ class Gaps:
         """What to tell the user.
 
         >>> Gaps(Counter(age=3), Counter()).sentences
-        ["column 'age' has 3 missing numbers; the median of the training data stands for them"]
+        ["column 'age' has 3 missing numbers, replaced by the median of the training data"]
         """
         return [
-            f"column {name!r} has {counted(count, 'missing number')}; the median of the training data stands for "
-            f"{'it' if count == 1 else 'them'}"
+            f"column {name!r} has {counted(count, 'missing number')}, replaced by the median of the training data"
             for name, count in self.imputed.items()
             if count
         ] + [
-            f"column {name!r} has {counted(count, 'entry', 'entries')} with a category that the training data lack; "
-            f"{'it counts' if count == 1 else 'they count'} as none of the known ones"
+            f"column {name!r} has {counted(count, 'entry', 'entries')} whose category is not in the training data; "
+            "all features of the column are 0 there"
             for name, count in self.unseen.items()
             if count
         ]
@@ -164,7 +163,7 @@ class Preprocessing:
         absent = [column.name for column in self.columns if column.name not in table.columns]
         if absent:
             raise ValueError(
-                f"the data lack columns that the model needs: {listed(absent)}; their columns are"
+                f"columns that the model needs are missing: {listed(absent)}; the data have the columns"
                 f" {listed(list(table.columns))}"
             )
         return np.concatenate([column.transform(table) for column in self.columns], axis=1)

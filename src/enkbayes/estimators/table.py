@@ -78,7 +78,7 @@ class Table:
             close = [own for own in self.columns if own.lower() == name.lower()]
             close = close or difflib.get_close_matches(name, self.columns, n=2)
             hint = f"did you mean {' or '.join(map(repr, close))}?" if close else ""
-            hint = hint or f"their columns are {listed(list(self.columns))}"
+            hint = hint or f"the columns are {listed(list(self.columns))}"
             raise ValueError(f"{what} {name!r} is not in the data; {hint}")
         return self.columns[name]
 

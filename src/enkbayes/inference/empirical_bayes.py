@@ -6,7 +6,7 @@ Parameters come in groups with one prior variance each, N(m0, s_g^2 I). The evid
 
 with D_g the size of the group and E over the posterior. The search first moves all groups together: it climbs in log
 s^2 until the slope changes its sign, and then narrows the bracket until the tangents at both of its ends leave less
-than a stated gain to be found. More than one group goes on with a bounded quasi-Newton method.
+than a stated gain to be found. More than one group continues with a bounded quasi-Newton method.
 
 The evidence is that of expectation propagation. The mean-field bound, the ELBO, would be simpler, but it falls below
 the evidence as the prior widens and so prefers narrow priors: on pairs of digits by more than two decades, at 1.5 times

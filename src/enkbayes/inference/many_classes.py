@@ -1,4 +1,4 @@
-"""The averaged default for many classes: point estimates for a few widths of the prior, weighed and scaled by held-out
+"""The averaged default for many classes: point estimates for a few widths of the prior, weighted and scaled by held-out
 rows.
 
 With many classes the Gaussian prior of the weights is often wrong: the most probable weights are under-confident, and

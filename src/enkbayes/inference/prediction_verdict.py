@@ -63,9 +63,9 @@ def judge_predictions(
 ) -> PredictionVerdict:
     """Return the verdict on held-out class probabilities (N, K) of rows with classes targets (N,).
 
-    Not to be trusted are probabilities whose log loss is not clearly below that of the base rates, or whose confidence
-    is clearly more than 15 percentage points above their accuracy. Usable are 5 to 15 percentage points, up or down,
-    and rows too few to judge by.
+    Probabilities are not to be trusted if their log loss is not clearly below that of the base rates, or if their
+    confidence is clearly more than 15 percentage points above their accuracy. They are usable if the difference is 5 to
+    15 percentage points, in either direction, or if there are too few rows to judge by.
 
     >>> rng = np.random.default_rng(0)
     >>> targets = rng.integers(0, 2, 400)
@@ -110,7 +110,7 @@ def _judged(rows: int, gap: float, gap_error: float, *, better: bool) -> tuple[s
     points = f"{100 * abs(gap):.0f} ± {100 * gap_error:.0f} percentage points"
     certain = abs(gap) > CERTAIN * gap_error
     if rows < FEWEST:
-        return USABLE, f"{rows} rows are too few to judge predictions by", "collect more rows"
+        return USABLE, f"{rows} rows are too few to judge predictions", "collect more rows"
     if not better:
         return BAD, "predictions are not clearly better than the base rates", "find other features"
     if certain and gap > WIDE_GAP:

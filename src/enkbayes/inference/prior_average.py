@@ -1,7 +1,7 @@
 """The default prior: a Gaussian whose width is not known, averaged over a grid of widths.
 
 The width v is the prior variance of the logit of a typical row: weights N(0, v / mean|x|^2), each feature group in its
-own proportion. A grid of widths v_k is weighed in two steps.
+own proportion. A grid of widths v_k is weighted in two steps.
 
 1. By evidence. The standard deviation sqrt(v) has a half-Cauchy prior, so on a grid with equal steps in log v
 
@@ -260,7 +260,7 @@ def average_posterior(
     short: bool = False,
     grid: WidthGrid | None = None,
 ) -> tuple[MixturePosterior, PriorAverage]:
-    """Return the posterior under the default prior, and how its widths were weighed. Estimators call this for problems
+    """Return the posterior under the default prior, and how its widths were weighted. Estimators call this for problems
     of any size.
 
     A softmax that is too large for fits of all widths is averaged over point estimates and their spreads
@@ -344,7 +344,7 @@ def updated(problem: Problem, mixture: MixturePosterior, fit: Callable[[Problem]
 def average_over_widths(
     problem: Problem, groups: Numbers, fit: Callable[[Problem], Posterior], *, grid: WidthGrid | None = None
 ) -> tuple[MixturePosterior, PriorAverage]:
-    """Return the posterior averaged over the width of the prior, and how the widths were weighed.
+    """Return the posterior averaged over the width of the prior, and how the widths were weighted.
 
     Parameters
     ----------
@@ -624,7 +624,7 @@ def _message(
         by_width[width] = by_width.get(width, 0.0) + float(weight)
     parts = ", ".join(f"{width:g} ({100 * share:.0f} %)" for width, share in by_width.items())
     how = f"evidence and {folds} folds of {size:,} rows" if folds > 1 else "evidence"
-    found = f"averaged over prior widths, logit variances {parts}, weighed by {how}"
+    found = f"averaged over prior widths, logit variances {parts}, weighted by {how}"
     sharp = [(weight, kind) for weight, kind in zip(weights, kinds, strict=True) if kind != grid.kinds[0]]
     if sharp:
         shares = " or ".join(f"{share:g}" for share in sorted({share for _, (share, _, _) in sharp}))

@@ -142,13 +142,13 @@ COMMAND = Words(
 def judge(figures: Trust, words: Words = PYTHON) -> tuple[str, str, str]:
     """Return the verdict, its most serious reason, and what to do: the worst of what the figures say one by one.
 
-    Not to be trusted are a run that has not converged; figures that are not finite; particles that span fewer
-    directions than the likelihood depends on, because the weights cannot move in the others; a Gaussian as wrong as one
-    whose mean is off by half a standard deviation, and one with a parameter whose mean is. Usable are the same from .2
-    on, a smaller shift that heavy-tailed weights turn into a lower bound, and a mean square of the weights that is off
-    by more than .02 of its standard deviation or whose 80 % interval holds less than 76 % of the posterior, which
-    averages over many data sets can see. Polished particles that have stopped climbing are good, whatever the Gaussian
-    was.
+    A posterior is not to be trusted if its run has not converged; if its figures are not finite; if the particles span
+    fewer directions than the likelihood depends on, because the weights cannot move in the others; or if the Gaussian
+    is as wrong as one whose mean is off by half a standard deviation, or the mean of a single parameter is off by that
+    much. It is usable if these errors are .2 or more, or if heavy-tailed weights turn a smaller shift into a lower
+    bound. So it is if the mean square of the weights is off by more than .02 of its standard deviation, or its 80 %
+    interval holds less than 76 % of the posterior, which averages over many data sets can detect. Polished particles
+    that have stopped climbing are good, whatever the Gaussian was.
     """
     if figures.held_out:
         return _of_held_out_rows(figures, words)

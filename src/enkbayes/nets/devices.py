@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import torch
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-DOUBLE = ("cpu", "cuda")  # kinds of devices that have it for certain
+DOUBLE = ("cpu", "cuda")  # kinds of devices that certainly have it
 MIXED = ("cpu", "cuda", "mps")  # kinds of devices on which autocast may be switched on
 
 

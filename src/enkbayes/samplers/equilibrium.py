@@ -191,8 +191,8 @@ QUADRATURE = (
     Stage(1.0, descend=True, refine=1, limit=30, verify=True, tol=1e-5),
     Stage(1.0, descend=True, refine=2, verify=True, tol=1e-5),
 )
-"""Softmax quadrature goes up to 4**2 times its usual points where a look through more of them says so, as soon as the
-end is near. One that has not converged in 30 steps has kinks."""
+"""Softmax quadrature takes up to 4**2 times its usual number of points. Near the end a check with more points decides
+whether that is needed. A run that has not converged in 30 steps has met kinks of the quadrature."""
 
 WARM = Stage(1.0, descend=True, until=1e-2)
 OWN = (Stage(0.0, descend=False), Stage(0.5, descend=False), Stage(1.0, descend=True, refine=2))

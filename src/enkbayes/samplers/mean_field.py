@@ -143,7 +143,7 @@ class MeanField(Settings):
         return self._judge_low_rank(problem, state, point)
 
     def _judge_low_rank(self, problem: Problem, state: State, point: LowRankPoint, searches: int = 2) -> State:
-        """Go on, look for directions a second time, or end: the directions are found `searches` times in all: at the
+        """Continue, look for directions a second time, or end: the directions are found `searches` times in all: at the
         most probable parameters and at the converged mean.
         """
         state = _at(problem, state, point)

@@ -23,7 +23,7 @@ def partition(size: int, batch: int, seed: int, epoch: int) -> list[Rows]:
 
 
 def batch_moments(problem: Problem, ensemble: AffineEnsemble, batch: int, seed: int, step: int) -> Moments:
-    """Return the likelihood's moments of the step-th batch, scaled by N / |batch| to stand for all data."""
+    """Return the likelihood's moments of the step-th batch, scaled by N / |batch| to represent all rows."""
     epoch, position = divmod(step, -(-problem.size // batch))
     rows = partition(problem.size, batch, seed, epoch)[position]
     return problem.subset(rows).moments(ensemble) * (problem.size / len(rows))

@@ -50,7 +50,7 @@ def iterate(
     theta : array (J, P), optional
         An initial ensemble of your own, instead of `particles` draws.
     state : State, optional
-        Go on from a state that an earlier iteration yielded, with the same kind of sampler; its settings may differ.
+        Continue from a state that an earlier iteration yielded, with the same kind of sampler; its settings may differ.
 
     Examples
     --------

@@ -139,7 +139,7 @@ def whole_seed(seed: Any) -> int:
 
 
 def resumed(state: State, sampler: Sampler) -> State:
-    """Return the state ready to go on with a sampler of the same kind, whose settings may differ from before.
+    """Return the state ready to continue with a sampler of the same kind, whose settings may differ from before.
 
     A converged state stays as it is under the very same settings; a homotopy at s = 1 stays there under any.
     """

@@ -12,8 +12,8 @@ from enkbayes.core.problem import Problem
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """A run between two steps. Everything needed to go on is in here, the seed of the noise included, so a run can be
-    resumed anywhere.
+    """A run between two steps. It holds everything needed to continue, including the seed of the noise, so a run can
+    be resumed anywhere.
 
     steps counts evaluations of the moments that were followed by a decision (rejected trial steps included); time is
     the artificial time s; residual is the natural-gradient norm where the sampler knows it, otherwise NaN; blend is the

@@ -8,7 +8,7 @@ is the Laplace approximation: an affine map of all particles like any other step
 reason. A Newton step costs one symmetric product and no logits of the ensemble.
 
 Where the curvature falls off, as that of a logistic function does, full steps from the prior are too short. So a step
-from afar is as long as the potential along it says: the potential at a few lengths costs one product with as many
+from a distance is as long as the potential along it says: the potential at a few lengths costs one product with as many
 columns, and saves one or two evaluations.
 """
 
@@ -64,7 +64,7 @@ class NewtonSearch:
 
     near : residual at which the search ends
     far : residual from which a step may be longer than Newton's
-    lengths : multiples of Newton's step that are tried from afar
+    lengths : multiples of Newton's step that are tried from a distance
     sufficient : Armijo's constant, the part of the predicted decrease that a step must deliver
     smallest : share of a step below which the search gives up
     most : largest number of evaluations; a quarter of it is plenty

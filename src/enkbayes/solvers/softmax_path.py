@@ -8,8 +8,8 @@ of the potential is nearly diagonal in the coordinates W (D, K) of weights A Q W
 
 lam_d the eigenvalues. L-BFGS in the coordinates h^{1/2} W starts from this diagonal as its first matrix, and the norm
 of its gradient is about the distance to the maximum in posterior standard deviations. An iteration reads the rows once;
-the rotations cost D^2 K, which is little beside N D K. The curvatures c_k fall by orders of magnitude on the way from
-the prior, so they are taken again after a few iterations.
+the rotations cost D^2 K, which is little compared with N D K. The curvatures c_k fall by orders of magnitude on the
+way from the prior, so they are taken again after a few iterations.
 
 Another width of the prior changes lam by a factor and leaves Q as it is. So a path of widths needs one decomposition,
 and each width starts from the weights of the one before.

@@ -235,7 +235,7 @@ class StepControl:
     # -- from the search to the stages -----------------------------------------------------------------------------
 
     def _searched(self, problem: Problem, track: Track) -> Track:
-        """Go on with the search or, at its end, to the stages: to the ensemble's own averages if a few particles show
+        """Continue the search or, at its end, go to the stages: to the ensemble's own averages if a few particles show
         that the equilibrium is near.
         """
         search = self.search or NewtonSearch()

@@ -43,7 +43,7 @@ class CheckpointWriter:
 
     The file is also written when the run is interrupted by an error, an interrupt, SIGTERM or the loss of a process,
     and removed when the run ends. A file of another run is refused, and so is, before the run begins, a place where no
-    file can be written. A write that fails later is a warning; the run goes on.
+    file can be written. A write that fails later is a warning; the run continues.
 
     Parameters
     ----------
@@ -163,7 +163,7 @@ class CheckpointWriter:
                 raise type(error)(f"{str(error) or 'interrupted'}; {self._rescue()}") from None
             elif self._restored is not None and self._restored.steps == self._steps and _in_a_step(error):
                 raise ValueError(
-                    f"the run cannot go on from the checkpoint {self.path}, which is damaged ({error}); {KIND.remedy}"
+                    f"the run cannot continue from the damaged checkpoint {self.path} ({error}); {KIND.remedy}"
                 ) from None
             else:
                 self._rescue()
@@ -208,7 +208,7 @@ class CheckpointWriter:
         try:
             self._write(state)
         except OSError as error:
-            warn(f"the checkpoint {self.path} could not be written ({error.strerror or error}); the run goes on")
+            warn(f"the checkpoint {self.path} could not be written ({error.strerror or error}); the run continues")
 
     def _write(self, state: State) -> None:
         _, sampler, identity = self._run  # type: ignore[misc]

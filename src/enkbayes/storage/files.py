@@ -1,6 +1,6 @@
 """Atomic file writing: a file appears under its name when all of it has been written, or not at all.
 
-A file is written as a draft beside its destination and renamed when it is on disk. A process holds a lock on its draft
+A file is written as a draft next to its destination and renamed when it is on disk. A process holds a lock on its draft
 as long as it lives, so that the next one to write in the folder can tell the drafts of dead processes, and removes
 them.
 """
@@ -110,7 +110,7 @@ def destination(path: str | Path) -> Path:
 
 
 def check_writable(path: str | Path) -> None:
-    """Raise an OSError unless a file can be written at `path`; this creates and removes an empty draft beside it.
+    """Raise an OSError unless a file can be written at `path`; this creates and removes an empty draft next to it.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:

@@ -21,7 +21,7 @@ NAN = {"number": "nan"}
 
 
 def upgraded_checkpoint(header: Header) -> Header:
-    """Return the header of a checkpoint: types by their own names, and the control beside the state."""
+    """Return the header of a checkpoint: types by their own names, and the control apart from the state."""
     state = header["state"]["fields"]
     control = state["control"]
     if isinstance(control, dict | list | str):

@@ -45,7 +45,7 @@ def confidences(proba: Vector, targets: Vector) -> Picture:
         count = np.histogram(np.minimum(top[rows], 1), edges)[0]
         ax.stairs(count, edges, fill=True, color=colour, alpha=0.3)
         ax.stairs(count, edges, color=colour, linewidth=1.5, label=f"{name} ({int(rows.sum()):,})")
-    ax.set_yscale("log")  # so that a few wrong rows are visible beside many correct ones
+    ax.set_yscale("log")  # so that a few wrong rows are visible next to many correct ones
     ax.set_ylim(0.7, None)
     ax.set(xlabel="confidence", ylabel="rows", xlim=(edges[0], 1))
     ax.legend(frameon=False, fontsize=9, loc="upper left")
