@@ -64,6 +64,25 @@ def test_particles_are_in_proportion_to_the_weights(found):
     np.testing.assert_allclose(found.sample_proba(features).mean(axis=0), found.mean_proba(features))
 
 
+def test_draws_come_from_the_components_in_proportion_to_the_weights(found):
+    draws = found.sample(20_000, seed=3)
+    error = np.sqrt(np.asarray(found.variances) / len(draws))
+    assert np.max(np.abs(draws.mean(axis=0) - found.mean) / error) < 4.5
+    assert np.max(np.abs(draws.var(axis=0) / found.variances - 1)) < 0.06
+
+
+def test_the_worst_heavy_component_decides_how_the_run_went(found):
+    first, second, light = found.components
+    parts = (
+        replace(first, info=replace(first.info, residual=0.25, drift=0.5)),
+        replace(second, info=replace(second.info, residual=0.125, drift=0.75)),
+        replace(light, info=replace(light.info, residual=9.0, drift=1.0, converged=False)),
+    )
+    whole = MixturePosterior(parts, (0.5, 0.49, 0.01)).info
+    assert (whole.residual, whole.drift, whole.converged) == (0.25, 0.75, True)
+    assert whole.steps == sum(part.info.steps for part in parts)
+
+
 def test_whole_numbers_in_proportion_add_up():
     rng = np.random.default_rng(0)
     for _ in range(50):

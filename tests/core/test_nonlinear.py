@@ -203,3 +203,14 @@ def test_a_function_through_few_particles_has_no_measure_of_nonlinearity():
     found = [eb.run(problem, eb.Homotopy(steps=1), particles=J).info.nonlinearity for J in (4, 40)]
     assert np.isnan(found[0])
     assert found[1] > 0
+
+
+def test_predictions_leave_the_arrays_of_the_user_as_they_are():
+    """A function may return an array that it keeps; averages would otherwise be computed in place."""
+    features, labels = logistic_data(2, 20, seed=0)
+    posterior = eb.run(linear_as_nonlinear(features, labels, eb.Gaussian.isotropic(2), True), particles=20)
+    own = features @ posterior.theta.T
+    before = own.copy()
+    first, second = (posterior.mean_proba(lambda theta: own) for _ in range(2))
+    np.testing.assert_array_equal(own, before)
+    np.testing.assert_array_equal(first, second)

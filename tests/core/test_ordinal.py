@@ -180,3 +180,9 @@ def test_a_likelihood_without_parameters_stays():
     features, grades = graded(N=20)
     problem = eb.Problem.create(features, grades)
     assert fit_likelihood(problem) is problem
+
+
+def test_classes_between_cutpoints_keep_their_digits_far_from_them():
+    likelihood, logits = eb.Ordinal((-1.0, 0.0, 2.0)), np.asarray([-30.0, 0.5, 30.0])
+    found = likelihood.predictive(logits, V=np.zeros((3, 1)))
+    np.testing.assert_allclose(found[:, 1:3], likelihood.mean(logits)[:, 1:3], rtol=1e-6)

@@ -61,15 +61,24 @@ def test_a_fit_from_that_under_another_prior_is_the_same_in_fewer_rounds():
     assert warm.rounds <= cold.rounds
 
 
-def test_separable_rows_and_blocks_of_rows(monkeypatch):
+def test_separable_rows_converge():
     rng = np.random.default_rng(0)
     features = rng.standard_normal((50, 30))
     problem = eb.Problem.create(features, features[:, 0] > 0, 1e4, intercept=100.0)
     rows = LogisticRows.of(problem)
     found = rows.gaussian(precision(problem), tol=1e-6, most=200)
     assert found.residual <= 1e-6
-    monkeypatch.setattr("enkbayes.solvers.logistic_path.ROWS", 7)
-    np.testing.assert_allclose(rows.gaussian(precision(problem), tol=1e-6, most=200).mean, found.mean, rtol=1e-4)
+
+
+def test_blocks_of_many_rows_add_up_to_weighted_rows():
+    rng = np.random.default_rng(0)
+    features = rng.standard_normal((1000, 2))
+    labels = features[:, 0] + rng.logistic(size=1000) > 0
+    weighted = eb.Problem.create(features, labels, intercept=100.0, weights=np.full(1000, 20.0))
+    repeated = eb.Problem.create(np.tile(features, (20, 1)), np.tile(labels, 20), intercept=100.0)  # three blocks
+    one, other = (LogisticRows.of(each).gaussian(precision(each), tol=1e-8) for each in (weighted, repeated))
+    np.testing.assert_allclose(one.mean, other.mean, rtol=1e-7)
+    np.testing.assert_allclose(one.root, other.root, rtol=1e-7, atol=1e-9)
 
 
 def test_features_that_are_not_finite_diverge():

@@ -28,6 +28,12 @@ def test_a_step_in_the_frame_of_its_end_is_the_step_carried_there():
     assert pytest.approx(slow.S, abs=1e-12) == fast.S
 
 
+def test_the_residual_is_the_fisher_norm_of_what_is_left():
+    g, S = np.asarray([3.0, 4.0]), np.asarray([[2.0, 0.5], [0.5, 1.0]])
+    assert Moments(0.0, g, S).residual == pytest.approx(np.sqrt((25 + 1.5 / 2) / 2))
+    assert Moments(0.0, 0 * g, np.eye(2)).residual == 0.0
+
+
 @pytest.mark.parametrize("sampler", SAMPLERS, ids=repr)
 @pytest.mark.parametrize("kind", ["binary", "softmax"])
 def test_coarse_sums_on_the_way_do_not_change_where_a_run_ends(sampler, kind):

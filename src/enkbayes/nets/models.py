@@ -1,4 +1,4 @@
-"""A user's model: which kinds are taken, the frozen copy that a posterior works with, and where its logits are."""
+"""A user's model: which kinds are accepted, the frozen copy that a posterior works with, and where its logits are."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FAILURES = (RuntimeError, TypeError, ValueError, AttributeError, IndexError, Key
 
 def plain(model: Any) -> nn.Module:
     """Return the module inside the wrappers of `torch.compile` and of data parallelism; a ValueError says why a model
-    cannot be taken.
+    is not accepted.
 
     >>> plain(nn.DataParallel(nn.Linear(2, 1)))
     Linear(in_features=2, out_features=1, bias=True)
@@ -49,7 +49,7 @@ def plain(model: Any) -> nn.Module:
 def frozen_copy(model: Any) -> nn.Module:
     """Return a copy in eval mode whose parameters need no gradients; the model itself does not change.
 
-    The copy has plain weights: parametrisations such as weight normalisation, and pruning, are carried out.
+    The copy has plain weights: parametrisations, such as weight normalisation, and pruning are applied.
     """
     copy = deepcopy(plain(model), _stand_ins(model)).eval().requires_grad_(False)
     for parent in list(copy.modules()):

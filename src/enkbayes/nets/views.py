@@ -92,7 +92,7 @@ def _copied(x: Any) -> Any:
 
 
 def _alike(seen: Any, x: Any) -> bool:
-    """Return whether a view can stand for inputs."""
+    """Return whether a view can replace inputs."""
     if isinstance(x, torch.Tensor):
         return isinstance(seen, torch.Tensor) and seen.dtype == x.dtype and seen.shape[:1] == x.shape[:1]
     if isinstance(x, Mapping):
