@@ -46,7 +46,7 @@ def folder(tmp_path_factory):
 
 
 def test_words_for_missing_numbers_are_known_noted_and_reported(folder):
-    sentence = "column 'score' has 25 missing numbers ('-', 'none' among them); the median"
+    sentence = "column 'score' has 25 missing numbers ('-', 'none' among them), replaced by the median"
     assert f"note: {sentence}" in (folder / "stderr").read_text()
     assert "column &#39;score&#39; has 25 missing numbers" in (folder / "r.html").read_text()
     assert eb.load(folder / "m.safetensors").n_features_in_ == 5
@@ -93,7 +93,7 @@ def test_show(folder):
 def test_show_coefficients_in_the_units_of_the_columns(folder):
     model = folder / "m.safetensors"
     shown = call("show", model, "--original-units")
-    assert "per unit of the column; the intercept belongs to a row of zeros" in " ".join(shown.stdout.split())
+    assert "per unit of the column; the intercept is that of a row of zeros" in " ".join(shown.stdout.split())
     rows = json.loads(call("show", model, "--original-units", "--json").stdout)["coefficients"]
     own = {row["name"]: row for row in rows}
     row = eb.load(model).summary(original_units=True).rows[0]

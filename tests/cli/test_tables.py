@@ -258,7 +258,7 @@ def test_text_where_training_had_numbers_is_an_error():
     fitted = Preprocessing.fit(Table({"a": np.array([1.0, 2.0])}))
     with pytest.raises(ValueError, match="row 2 of column 'a' is 'red'; expected a number"):
         fitted.transform(Table({"a": text("1", "red")}))
-    with pytest.raises(ValueError, match="lack columns that the model needs: 'a'"):
+    with pytest.raises(ValueError, match="columns that the model needs are missing: 'a'"):
         fitted.transform(Table({"b": np.ones(1)}))
 
 

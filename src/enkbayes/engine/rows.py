@@ -118,25 +118,6 @@ class Chunk:
         return None if self.memory is None else self.memory[: self.size * columns].reshape(self.size, columns)
 
 
-def join(chunks: list[Chunk]) -> Chunk:
-    """Return one chunk with the rows of all; rows without weights among others with weights count once."""
-    if len(chunks) == 1:
-        return chunks[0]
-    features = [chunk.features for chunk in chunks]
-    xp = namespace(chunks[0].targets)
-    sparse = scipy.sparse.issparse(features[0])
-    whole = scipy.sparse.vstack(features, format="csr") if sparse else namespace(*features).concat(features, axis=0)
-    weights = None
-    if any(chunk.weights is not None for chunk in chunks):
-        weights = xp.concat([_ones(chunk) if chunk.weights is None else chunk.weights for chunk in chunks])
-    return Chunk(whole, xp.concat([chunk.targets for chunk in chunks]), weights)
-
-
-def _ones(chunk: Chunk) -> Array:
-    reference = anchor(chunk.features)
-    return like(np.ones(chunk.size), reference)
-
-
 Contribution = Callable[[Chunk], Sums]
 """What the rows of a chunk add to the sums."""
 
@@ -211,6 +192,10 @@ class Elsewhere:
         """Refuse: rows cannot be picked."""
         raise ValueError(f"mini-batches need all rows at once, and {self.reason}, or leave batch out")
 
+    def take(self, rows: np.ndarray[Any, Any]) -> Any:
+        """Refuse: rows cannot be picked."""
+        return self.features
+
 
 @dataclass(frozen=True, eq=False)
 class ArrayRows:
@@ -279,8 +264,10 @@ class ArrayRows:
 
 
 @dataclass(frozen=True, eq=False)
-class CastRows:
+class CastRows(Elsewhere):
     """Rows of another source with float32 numbers, cast chunk by chunk."""
+
+    reason: ClassVar[str] = "they are cast to float32 chunk by chunk; use the rows themselves"
 
     source: Any
 
@@ -302,49 +289,24 @@ class CastRows:
     @property
     def reference(self) -> Array:
         """An empty float32 array."""
-        return _cast(self.source.reference, self._dtype)
-
-    @property
-    def features(self) -> Any:
-        """All features (N, D) in float32."""
-        return _cast(self.source.features, self._dtype)
-
-    @property
-    def targets(self) -> Any:
-        """All targets (N,)."""
-        return _cast(self.source.targets, self._dtype)
-
-    @property
-    def weights(self) -> Any:
-        """All weights (N,), or None."""
-        return _cast(self.source.weights, self._dtype)
+        reference = self.source.reference
+        return _cast(reference, namespace(reference).float32)
 
     @property
     def coarse(self) -> None:
         """There is nothing coarser."""
 
-    @property
-    def _dtype(self) -> Any:
-        return namespace(self.source.reference).float32
-
     def chunks(self) -> Iterator[Chunk]:
         """Yield all rows once."""
-        return (chunk.astype(self._dtype) for chunk in self.source.chunks())
+        return (chunk.astype(self.reference.dtype) for chunk in self.source.chunks())
 
     def sum(self, contribution: Contribution, *, cost: float = 0.0, long: bool = False, least: int = 0) -> Sums:
         """Return the sums over all rows."""
+        dtype = self.reference.dtype
         rough: Sums = self.source.sum(
-            lambda chunk: contribution(chunk.astype(self._dtype)), cost=cost, long=long, least=least
+            lambda chunk: contribution(chunk.astype(dtype)), cost=cost, long=long, least=least
         )
         return rough
-
-    def subset(self, rows: np.ndarray[Any, Any]) -> CastRows:
-        """Return some of the rows."""
-        return CastRows(self.source.subset(rows))
-
-    def take(self, rows: np.ndarray[Any, Any]) -> Array:
-        """Return the features of some rows."""
-        return _cast(self.source.take(rows), self._dtype)
 
 
 def add_up(contributions: Iterable[Sums]) -> Sums:

@@ -70,10 +70,6 @@ class StreamedRows(Elsewhere):
         """Return the sums over all rows."""
         return add_up(in_double(contribution(chunk)) for chunk in self.chunks(long=long, least=least))
 
-    def take(self, rows: np.ndarray[Any, Any]) -> Any:
-        """Rows of a stream cannot be picked."""
-        return self.features
-
 
 def read(source: Iterable[Any]) -> Iterator[Part]:
     """Yield features, labels and weights (or None) of every chunk of a source that has rows."""

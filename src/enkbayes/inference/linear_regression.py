@@ -36,15 +36,13 @@ WIDE = 100.0  # prior variance of an intercept around the mean target, in varian
 class Scales:
     """The two variances, and the mean and the variance of the targets.
 
-    noise : s2; prior : v of every weight; at_bound : whether the search ended at the bound of rho, as it does if the
-    features explain nothing or everything.
+    noise : s2; prior : v of every weight
     """
 
     noise: float
     prior: float
     target_mean: float
     target_variance: float
-    at_bound: bool
 
 
 def regression_scales(
@@ -94,22 +92,18 @@ def regression_scales(
         return degrees * math.log(s2) + explained + (float(np.sum(b2 / (1 + rho * eigenvalues))) + rest) / s2
 
     if noise is not None and prior is not None:
-        return Scales(noise, prior, mean, variance, at_bound=False)
+        return Scales(noise, prior, mean, variance)
     if prior is not None:  # search over the noise
-        log_s2, at_bound = _lowest(
-            lambda t: cost(prior / math.exp(t), math.exp(t)), math.log(floor), math.log(10 * variance)
-        )
-        return Scales(math.exp(log_s2), prior, mean, variance, at_bound)
+        log_s2 = _lowest(lambda t: cost(prior / math.exp(t), math.exp(t)), math.log(floor), math.log(10 * variance))
+        return Scales(math.exp(log_s2), prior, mean, variance)
     length = float(np.sum(eigenvalues)) / max(count, 1.0)
     if not length > 0:  # constant features explain nothing
         s2 = best_noise(0.0) if noise is None else noise
-        return Scales(s2, s2, mean, variance, at_bound=True)
+        return Scales(s2, s2, mean, variance)
     low, high = (math.log(x / length) for x in signal)
-    log_rho, at_bound = _lowest(
-        lambda t: cost(math.exp(t), best_noise(math.exp(t)) if noise is None else noise), low, high
-    )
+    log_rho = _lowest(lambda t: cost(math.exp(t), best_noise(math.exp(t)) if noise is None else noise), low, high)
     s2 = best_noise(math.exp(log_rho)) if noise is None else noise
-    return Scales(s2, math.exp(log_rho) * s2, mean, variance, at_bound)
+    return Scales(s2, math.exp(log_rho) * s2, mean, variance)
 
 
 def regression_problem(
@@ -161,16 +155,14 @@ def regression_problem(
     return replace(rows.with_prior(prior), likelihood=Normal(scales.noise))
 
 
-def _lowest(cost: Callable[[float], float], low: float, high: float, points: int = 80) -> tuple[float, bool]:
-    """Return the minimiser of a function of one number, which may have several local minima, and whether it is at the
-    end of the range.
-    """
+def _lowest(cost: Callable[[float], float], low: float, high: float, points: int = 80) -> float:
+    """Return the minimiser of a function of one number, which may have several local minima."""
     grid = np.linspace(low, high, points)
     best = int(np.argmin([cost(t) for t in grid]))
     if best in (0, points - 1):
-        return float(grid[best]), True
+        return float(grid[best])
     found = minimize_scalar(cost, bounds=(grid[best - 1], grid[best + 1]), method="bounded", options={"xatol": 1e-10})
-    return float(found.x), False
+    return float(found.x)
 
 
 def _centred_sums(problem: Problem) -> tuple[float, float, Numbers, Numbers, float]:

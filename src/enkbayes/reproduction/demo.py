@@ -2,7 +2,7 @@
 far-field variance, and compare the confidence of all three near the data and far from them.
 
 The network is that of the paper, 2-20-20-50-1 with ReLU, and so are the 70 training points (make_moons with noise 0.2)
-and the prior variance 2 of the posterior. Unlike the paper's, it is trained well: 1500 full-batch steps of Adam with the
+and the prior variance 2 of the posterior. Unlike the paper's it is trained well: 1500 full-batch steps of Adam with the
 learning rate 0.01. Its posterior then keeps a confidence near 1 along every ray, since mean and standard deviation of
 the logit grow together. Far-field variance, chosen by 300 held-out points, lets it fall to 1/2, the dashed line of the
 paper's figure 4, and the same points choose the temperature. Scores are those of 1000 other points, so that differences
