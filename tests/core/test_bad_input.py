@@ -38,6 +38,17 @@ CASES = {
     "negative weights": (lambda: eb.Problem.create(X, Y, weights=[-1, 1, 1, 1, 1, 1]), "non-negative"),
     "NaN weights": (lambda: eb.Problem.create(X, Y, weights=[np.nan] * 6), "not finite"),
     "zero weights": (lambda: eb.Problem.create(X, Y, weights=[0] * 6), "all weights are zero"),
+    "huge weights": (lambda: eb.Problem.create(X, Y, weights=[1e101] * 6), "so divide them"),
+    "labels of other kinds than the classes": (
+        lambda: eb.Problem.create(X, Y, classes=["a", "b"]),
+        "both as text or both as numbers",
+    ),
+    "classes as a table": (lambda: eb.Problem.create(X, Y, classes=[[0, 1]]), "a list of all classes"),
+    "classes of two kinds": (lambda: eb.Problem.create(X, Y, classes=[0, "a"]), "all text or all numbers"),
+    "real labels for given classes": (
+        lambda: eb.Problem.create(X, [0.5, 1, 0, 1, 1, 0], classes=[0, 1]),
+        r"real numbers such as 0\.5",
+    ),
     "weights too long": (lambda: eb.Problem.create(X, Y, weights=[1] * 7), "7 entries"),
     "prior of the wrong size": (
         lambda: eb.Problem.create(X, Y, eb.Gaussian.isotropic(3)),

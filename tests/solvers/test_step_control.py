@@ -143,3 +143,25 @@ def test_a_stage_for_the_rescue_is_left_out_where_none_is_needed():
     assert states[-1].converged
     pairs = [(a.steps, b.steps) for a, b in pairwise(states) if (a.control.stage, b.control.stage) == (0, 2)]
     assert [b - a for a, b in pairs] == [2]  # one evaluation ends the first stage, and one begins the third
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_softmax_run_ends_where_a_finer_quadrature_confirms_it(seed):
+    """The logits are so wide that 256 points a row find an equilibrium of their own."""
+    rng = np.random.default_rng(seed)
+    features = rng.standard_normal((30, 3))
+    labels = np.argmax(2 * features @ rng.standard_normal((3, 3)) + rng.gumbel(size=(30, 3)), axis=1)
+    problem = eb.Problem.create(features, labels, 100.0, classes=[0, 1, 2])
+    *_, last = eb.iterate(problem, eb.MeanField(), particles=40)
+    assert last.converged
+    finer = Expectation(1.0, refine=last.control.stage + 1)
+    assert problem.potential_moments(last.ensemble, finer).residual < 0.01
+
+
+def test_a_shortened_step_grows_again_when_steps_succeed():
+    rng = np.random.default_rng(3)
+    features = rng.standard_normal((40, 6)) * np.logspace(-1, 1, 6)
+    problem = eb.Problem.create(features, 5 * features[:, 0] + features[:, 1] > 0, 1e4)  # separable
+    states = eb.iterate(problem, eb.Equilibrium(), particles=60)
+    taus = [state.control.point.tau for state in states if not state.control.searching]
+    assert min(taus) < taus[-1] == 1.0
