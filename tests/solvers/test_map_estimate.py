@@ -131,8 +131,10 @@ def test_more_parameters_than_newton_takes():
     assert estimate.residual < 1e-5
 
 
-def test_says_when_it_has_not_converged():
-    estimate = map_estimate(method_problem("T1"), max_steps=2, dense=0)
+@pytest.mark.parametrize("steps", [2, 6])
+def test_says_when_it_has_not_converged(steps):
+    estimate = map_estimate(method_problem("T1"), max_steps=steps, dense=0)
+    assert estimate.residual > 0.01
     assert not estimate.converged
     assert "posterior sds from the maximum" in estimate.message
 

@@ -9,9 +9,10 @@ import pytest
 import enkbayes as eb
 from enkbayes.core.expectations import Expectation, closure
 from enkbayes.core.moments import Moments
-from enkbayes.samplers.equilibrium import frozen_flow
+from enkbayes.samplers.equilibrium import controlled_step, frozen_flow, with_track
 from enkbayes.solvers.laplace import laplace_ensemble
 from enkbayes.solvers.natural import Natural, arrived
+from enkbayes.solvers.newton import NewtonSearch
 from enkbayes.solvers.step_control import Point, Stage, StepControl, Track, evaluate, few_pairs
 from oracles.problems import weighted_problem
 
@@ -75,6 +76,23 @@ def test_coarse_sums_judge_only_where_they_are_far_better_than_the_tolerance():
         assert last.converged
         assert last.control.coarse is coarse
         assert problem.potential_moments(last.ensemble, closure).residual == pytest.approx(last.residual, abs=5e-4)
+
+
+def test_a_run_does_not_end_with_sums_that_are_too_coarse_for_the_verdict():
+    """They were good enough at the start. At the end their error exceeds the tolerance, so exact sums judge."""
+    rng = np.random.default_rng(0)
+    features = rng.standard_normal((3_000, 4))
+    labels = features[:, 0] + rng.logistic(size=3_000) > 0
+    problem = eb.Problem.create(features + 1e3 * np.asarray([1.0, 1.0, 0.0, 0.0]), labels, 1.0)
+    ensemble = eb.AffineEnsemble.factor(problem.prior.whitened(50, np.random.default_rng(0)))
+    search, stages = NewtonSearch(near=3.0), (Stage(1.0, descend=True),)
+    control = StepControl(frozen_flow, stages, tol=0.05, max_steps=50, large=0, fine=0.05, search=search)
+    state = with_track(eb.State(ensemble, 0), control.begin(problem, ensemble))
+    assert state.control.coarse
+    while not state.finished:
+        state = controlled_step(control, problem, state)
+    assert not state.control.coarse
+    assert problem.potential_moments(state.ensemble, closure).residual == pytest.approx(state.residual, rel=1e-9)
 
 
 @pytest.mark.parametrize("kind", ["binary", "softmax", "normal"])

@@ -7,7 +7,7 @@ import time
 from dataclasses import asdict, dataclass, fields, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
@@ -156,23 +156,6 @@ class TrainingData:
         return self.preprocessing.transform(self.table if rows is None else self.table.take(rows))
 
 
-@dataclass(frozen=True, eq=False)
-class LazyFeatures:
-    """The features (N, D) of a table, computed when rows are accessed."""
-
-    table: Table
-    preprocessing: Preprocessing
-    dtype: ClassVar[Any] = np.dtype(np.float64)
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """(N, D)."""
-        return self.table.rows, len(self.preprocessing.features)
-
-    def __getitem__(self, rows: slice) -> np.ndarray[Any, Any]:
-        return self.preprocessing.transform(self.table.take(rows))
-
-
 def _learn(classifier: EnsembleClassifier, data: TrainingData, processes: Processes, path: Path | None) -> int | None:
     """Fit the classifier to all rows, or to the share of this process. Return the step from which the run resumed."""
     from enkbayes.storage.checkpoint import CheckpointWriter
@@ -182,9 +165,7 @@ def _learn(classifier: EnsembleClassifier, data: TrainingData, processes: Proces
         classifier.fit(data.features(), data.labels, checkpoint=writer)
         return None if writer is None else writer.resumed_from
     tuning, rows = None, processes.share(data.table.rows)
-    if isinstance(
-        classifier.prior_precision, str
-    ):  # "average" and "auto" need all rows, so every process does the same
+    if isinstance(classifier.prior_precision, str):  # a choice by all rows, which every process makes
         tuning = first(classifier.tune(data.features(), data.labels))
     classes = np.unique(data.labels)
     classifier.fit_shard(data.features(rows), data.labels[rows], classes=classes, tuning=tuning, checkpoint=writer)
@@ -198,7 +179,7 @@ def _save(classifier: EnsembleClassifier, data: TrainingData, out: Path, *, whol
     if whole:
         classifier.remember()
     else:
-        classifier.fingerprint_ = fingerprint(LazyFeatures(data.table, data.preprocessing), data.labels)
+        classifier.fingerprint_ = fingerprint(data.features(), data.labels)
     # whether progress was shown is not a property of the model
     classifier.set_params(progress=False).save(out, preprocessing=data.preprocessing.to_json())
 

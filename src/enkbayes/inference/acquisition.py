@@ -140,9 +140,7 @@ def _with_noise(proba: Array, scale: float) -> Array:
     """
     z = np.log(np.maximum(proba, np.finfo(np.float64).tiny))
     z -= z.mean(axis=2, keepdims=True)
-    v = z.var(axis=0).sum(axis=1) / (
-        1 - 1 / z.shape[2]
-    )  # for two classes, of the logit: the squares of z / 2 and -z / 2 add up to half of its
+    v = z.var(axis=0).sum(axis=1) / (1 - 1 / z.shape[2])  # for two classes z / 2 and -z / 2, half of the logit's
     typical = max(float(np.median(v)), float(np.finfo(np.float64).tiny))
     noise = scale * typical * np.maximum((v / typical) ** 1.5 - 1, 0)
     z /= np.sqrt(1 + np.pi / 8 * noise)[:, None]

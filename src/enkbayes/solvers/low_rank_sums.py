@@ -125,9 +125,8 @@ def sums_over_rows(
         columns = logits.columns if along is None else xp.matmul(frame.right, frame.logits(whitened, directions))
         return _of_many(frame, averages, columns, whitened, weights, products)
 
-    rows = min(
-        ROWS, max(1, 2**23 // (K * max(16, X.shape[1], own.shape[1])))
-    )  # so that the logits of all directions fit
+    at_once = 2**23 // (K * max(16, X.shape[1], own.shape[1]))  # so that the logits of all directions fit
+    rows = min(ROWS, max(1, at_once))
     loss, slopes, diagonal, XHX, *HX = (like(x, q.mean) for x in problem.rows.sum(contribution, least=rows))
     return RowSums(float(loss), slopes, diagonal, symmetric(XHX), X, _turned(frame, HX[0], of_many) if HX else None)
 
