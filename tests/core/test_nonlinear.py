@@ -191,6 +191,12 @@ def test_errors_name_the_way_out():
         eb.run(problem, eb.Homotopy(batch=5))
     with pytest.raises(ValueError, match=r"expected \(N, 1\)"):
         eb.Problem.nonlinear(lambda theta: theta @ features.T, labels, prior)
+    with pytest.raises(ValueError, match=r"expected \(N, 1, 3\) for Categorical"):
+        eb.Problem.nonlinear(
+            lambda theta: features @ theta.T, labels, prior, likelihood=eb.Categorical(3), classes=[0, 1, 2]
+        )
+    with pytest.raises(ValueError, match="the gradient of nonlinear logits needs their Jacobian"):
+        problem.loss_and_gradient(np.zeros((1, 3)))
     posterior = eb.run(problem, eb.Homotopy())
     with pytest.raises(ValueError, match="pass the function"):
         posterior.predict_proba(features)

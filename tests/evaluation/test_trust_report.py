@@ -15,10 +15,10 @@ import enkbayes as eb
 from enkbayes.cli import app
 from enkbayes.evaluation.metrics import Scores
 from enkbayes.evaluation.report import figures, trust_page
-from enkbayes.evaluation.report.diagnostics import TONES, next_steps
+from enkbayes.evaluation.report.diagnostics import TONES, diagnostic_rows, next_steps
 from enkbayes.evaluation.report.figures import leading, true_posterior
 from enkbayes.evaluation.report.trust import parameter_names
-from enkbayes.inference.trust import BAD, GOOD, USABLE
+from enkbayes.inference.trust import BAD, GOOD, UNCONVERGED, USABLE
 from oracles.problems import relu_data
 
 X, y = load_breast_cancer(return_X_y=True)
@@ -187,6 +187,24 @@ def test_suggestions_follow_the_verdict():
     scores = Scores(rows=400, accuracy=0.8, nll=1.0, brier=0.5, ece=0.1)
     assert "10 percentage points above accuracy" in texts(trust, scores, 0.9)
     assert "points above accuracy" not in texts(trust, scores, 0.81)
+    assert "--particles 10" in texts(replace(trust, spanned=3, parameters=5))
+    assert "--sweeps 40" in texts(replace(trust, sweeps=20))
+    assert "which converges reliably" in texts(replace(trust, reason=UNCONVERGED))
+
+
+def test_diagnostics_are_rated_by_what_they_mean():
+    features, labels = relu_data()
+    trust = eb.EnsembleClassifier(prior_precision=0.5, random_state=0).fit(features, labels).trust_
+    found = replace(trust, nonlinearity=0.25, sweeps=20, drift=0.05, k_hat=0.9, effective=0.99, residual=np.nan)
+    rows = {row.name: row for row in diagnostic_rows(found)}
+    assert (rows["Nonlinearity"].value, rows["Nonlinearity"].reading) == ("0.25", "")
+    assert (rows["Polish"].value, rows["Polish"].reading) == ("20 sweeps", "good")
+    assert "5 %" in rows["Polish"].meaning
+    assert rows["k-hat"].reading == "good"  # nearly equal weights have no tail
+    assert rows["Residual"].value == "none"
+    heavy, late = replace(found, effective=0.1), replace(found, drift=0.9)
+    assert next(row for row in diagnostic_rows(heavy) if row.name == "k-hat").reading == "fair"
+    assert next(row for row in diagnostic_rows(late) if row.name == "Polish").reading == "poor"
     for verdict in (GOOD, USABLE, BAD):
         assert TONES[verdict] in ("good", "usable", "bad")
 
