@@ -181,7 +181,7 @@ def test_views_are_chosen_for_all_labels_and_averaged(fit):
     found = labels.predict_uncertainty(x)
     torch.testing.assert_close(found.total, -(expected * expected.log() + (1 - expected) * (1 - expected).log()))
     torch.testing.assert_close(found.confidence, torch.maximum(expected, 1 - expected))
-    with pytest.raises(ValueError, match="expected calibration= beside views="):
+    with pytest.raises(ValueError, match="expected calibration= together with views="):
         fit(MODEL, TRAIN, views=noisy, progress=False)
 
 

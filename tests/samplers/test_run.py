@@ -137,3 +137,17 @@ def test_the_rule_of_the_paper_cannot_hide_that_the_mean_is_far_away():
     with pytest.warns(ConvergenceWarning, match="the covariance has converged but the mean has not"):
         found = eb.run(problem, eb.TrotterSampler(ds=1e-6, tol=1e-3), particles=20)
     assert not found.info.converged
+
+
+def test_explicit_steps_that_are_too_long_say_by_how_much():
+    rng = np.random.default_rng(0)
+    features = 5 * rng.standard_normal((50, 2))
+    steep = eb.Problem.create(features, features[:, 0] + rng.logistic(size=50) > 0)
+    assert eb.run(steep, eb.TamedHomotopy(ds=0.01), particles=40).info.converged
+    with pytest.warns(ConvergenceWarning, match=r"ds = 0\.2 is .* times too large for the mean's step"):
+        assert not eb.run(steep, eb.TamedHomotopy(ds=0.2), particles=40).info.converged
+
+
+def test_a_homotopy_that_has_arrived_stays_there_under_other_settings(problem):
+    *_, last = eb.iterate(problem, eb.Homotopy(steps=10), particles=40)
+    assert list(eb.iterate(problem, eb.Homotopy(steps=10, grading=1.0), state=last)) == [last]

@@ -11,7 +11,7 @@ import enkbayes as eb
 from enkbayes.core.expectations import at_mean
 from enkbayes.core.low_rank import LowRankGaussian
 from enkbayes.engine.arrays import namespace, to_numpy
-from enkbayes.solvers.laplace import whitened_moments
+from enkbayes.solvers.laplace import laplace, whitened_moments
 from enkbayes.solvers.map_estimate import map_estimate
 from laws.cases import LIKELIHOODS, full_prior, make, raw_data
 from oracles.problems import method_problem
@@ -170,3 +170,11 @@ def test_single_precision_stays_single():
     assert actual.theta.dtype == np.float32
     assert actual.converged
     assert actual.theta == pytest.approx(expected.theta, abs=1e-4)
+
+
+def test_the_laplace_approximation_begins_with_the_directions_that_the_data_determine_best():
+    problem = method_problem("T1")
+    gaussian = laplace(problem, map_estimate(problem).theta)
+    shares = np.sum(problem.prior.whiten(gaussian.basis) ** 2, axis=0)  # of the prior variance that is left
+    assert np.all(np.diff(shares) >= 0)
+    assert shares[0] < 0.5 * shares[-1]

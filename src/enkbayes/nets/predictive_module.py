@@ -155,4 +155,4 @@ class PredictiveModule(nn.Module):  # type: ignore[misc]
 def check_views(views: Any, *, calibrated: bool) -> None:
     """Raise a ValueError for views without the calibration data that choose their number."""
     if views is not None and not calibrated:
-        raise ValueError("calibration data choose the number of views; expected calibration= beside views=")
+        raise ValueError("calibration data choose the number of views; expected calibration= together with views=")
