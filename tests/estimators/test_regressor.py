@@ -96,6 +96,15 @@ def test_intervals_cover_new_targets():
     assert 0.86 < np.mean(hits) < 0.94
 
 
+def test_samples_of_predictions_vary_as_much_as_the_mean_is_uncertain(diabetes):
+    X, y = diabetes
+    model = eb.EnsembleRegressor(particles=400, random_state=0).fit(X, y)
+    samples = model.sample_predictions(X[:5])
+    assert samples.shape == (400, 5)
+    np.testing.assert_allclose(samples.mean(axis=0), model.predict(X[:5]), rtol=1e-8)
+    np.testing.assert_allclose(samples.var(axis=0), model.predict_uncertainty(X[:5]).epistemic, rtol=1e-6)
+
+
 def test_targets_of_any_scale_and_offset(diabetes):
     X, y = diabetes
     plain = eb.EnsembleRegressor(random_state=0).fit(X, y).predict(X, return_std=True)

@@ -82,7 +82,9 @@ def _facts(model: TableModel) -> dict[str, Any]:
 
 
 def _shown(facts: dict[str, Any]) -> dict[str, str]:
-    shown = {name.replace("_", " "): text(value) for name, value in facts.items() if value not in (None, [])}
+    known = {name: value for name, value in facts.items() if value not in (None, [])}
+    known |= {name: "; ".join(known[name]) for name in ("left_out", "notes") if name in known}  # clauses with commas
+    shown = {name.replace("_", " "): text(value) for name, value in known.items()}
     return shown | {"sampler": facts["sampler"].partition("(")[0]}
 
 
