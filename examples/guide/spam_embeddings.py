@@ -41,23 +41,13 @@ threshold = classifier.reject_threshold(X[held_out], y[held_out], max_error=0.02
 proba = classifier.predict_proba(X[test])
 confidence, wrong = proba.max(axis=1), classifier.classes_[proba.argmax(axis=1)] != y[test]
 decided = confidence > threshold
-counts = {
-    "every mail is decided": (wrong.size - wrong.sum(), wrong.sum(), 0),
-    "doubtful mails stay in the inbox": (decided.sum() - wrong[decided].sum(), wrong[decided].sum(), (~decided).sum()),
-}
-figure, ax = plt.subplots(figsize=(7, 2.2), layout="constrained")
-left = np.zeros(2)
-for kind, colour, values in zip(
-    ("right", "wrong", "left in the inbox"),
-    ("#0072b2", "#d55e00", "0.8"),
-    zip(*counts.values(), strict=True),
-    strict=True,
-):
-    bars = ax.barh(list(counts), values, left=left, color=colour, label=kind)
-    ax.bar_label(
-        bars, [f"{v:,}" if v else "" for v in values], label_type="center", color="black" if kind[0] == "l" else "white"
-    )
-    left += values
+kept = np.array([wrong.size, decided.sum()])  # without and with a threshold
+errors = np.array([wrong.sum(), wrong[decided].sum()])
+names = [f"every mail is decided:\n{errors[0]} wrong", f"doubtful mails stay in the inbox:\n{errors[1]} wrong"]
+figure, ax = plt.subplots(figsize=(7, 2.3), layout="constrained")
+ax.barh(names, kept - errors, color="#0072b2", label="right")
+ax.barh(names, errors, left=kept - errors, color="#d55e00", label="wrong")
+ax.barh(names, wrong.size - kept, left=kept, color="0.85", label="left in the inbox")
 ax.set(xlabel="mails", xlim=(0, wrong.size))
 ax.invert_yaxis()
 ax.legend(frameon=False, ncols=3, loc="lower center", bbox_to_anchor=(0.5, 1))
