@@ -90,6 +90,7 @@ def test_csv_separators_quotes_and_byte_order_mark(tmp_path, separator):
         ("a.csv", b"a,b\n1,2\n3\n", "row 2 .* has 1 fields; expected 2"),
         ("a.csv", b"a,a\n1,2\n", "several columns called 'a'"),
         ("a.csv", b"a,b\n\xff\xfe,2\n", "not UTF-8"),
+        ("a.csv", "a,b\n1,2\n".encode("utf-16-be"), "not UTF-8"),
         ("a.csv", b'a,b\n"x"y,2\n', "not a readable CSV"),
         ("a.npz", b"no zip", "is not an .npz file"),
         ("a.parquet", b"no parquet", "not a readable parquet"),

@@ -73,3 +73,33 @@ def test_every_format_of_sparse_matrices(kind):
     clf = eb.EnsembleClassifier(**PLAIN).fit(pool, y[::2])
     np.testing.assert_allclose(clf.predict_proba(pool), clf.predict_proba(X[::2]), atol=1e-12)
     np.testing.assert_array_equal(eb.acquire(clf, pool, 5), eb.acquire(clf, rows, 5))
+
+
+@pytest.mark.parametrize("name", ["fit_intercept", "warm_start", "progress"])
+@pytest.mark.parametrize("value", ["no", None, 2])
+def test_switches_are_true_or_false(name, value):
+    with pytest.raises(ValueError, match=f"{name} is {value!r}; expected True or False"):
+        eb.EnsembleClassifier(**PLAIN | {name: value}).fit(X, y)
+    if name != "warm_start":
+        with pytest.raises(ValueError, match=f"{name} is {value!r}; expected True or False"):
+            eb.EnsembleRegressor(**{name: value}).fit(X, y)
+
+
+@pytest.mark.parametrize("groups", ["abc", 3, [0, 1], [np.nan] * 4])
+def test_groups_are_checked_where_the_prior_is_given(groups):
+    """A file could not hold those with NaN, so a finished fit was lost."""
+    with pytest.raises(ValueError, match="prior_groups"):
+        eb.EnsembleClassifier(**PLAIN, prior_groups=groups).fit(X, y)
+
+
+def test_sparse_columns_that_leave_out_nan_are_features():
+    frame = FRAME.astype(pd.SparseDtype(float))
+    clf = eb.EnsembleClassifier(**PLAIN).fit(frame, y)
+    assert clf.feature_names_in_.tolist() == list("abcd")
+    np.testing.assert_array_equal(clf.predict_proba(frame), clf.predict_proba(FRAME))
+
+
+@pytest.mark.parametrize("call", [lambda clf: clf.save(None), lambda clf: eb.load(3)])
+def test_a_file_name_is_text_or_a_path(call):
+    with pytest.raises(TypeError, match="expected text or a Path"):
+        call(eb.EnsembleClassifier(**PLAIN).fit(X, y))

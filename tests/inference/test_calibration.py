@@ -187,3 +187,18 @@ def test_rows_that_are_all_right_sharpen_little_and_wrong_ones_soften_much():
     wrong = temperature_scale(eb.Problem.create(features, 1 - labels), np.ones(1))
     assert 1 < right < 1.1
     assert wrong < 0.5
+
+
+def test_few_held_out_rows_do_not_choose_a_prior_that_is_too_wide():
+    """Leave-one-out from one fit is too good where a row contributes much, and best for the widest prior."""
+    rng = np.random.default_rng(0)
+    trained, true = rng.standard_normal((2, 30))
+    features = rng.standard_normal((3060, 30))
+    labels = (features @ true / 2 + rng.logistic(size=3060) > 0).astype(int)
+    problem, calibration = calibrate(eb.Problem.create(features[:60], labels[:60]), trained)
+    posterior = eb.run(problem, eb.MeanField(), particles=2)
+    proba = posterior.predict_proba(features[60:])
+    actual = -np.log(proba[np.arange(3000), labels[60:]]).mean()
+    told = next(score.nll for score in calibration.scores if score.candidate == calibration.chosen)
+    assert told > actual - 0.03
+    assert calibration.chosen.spread < 30

@@ -117,6 +117,7 @@ REFUSED = {
     "scripted": (lambda: changed(torch.jit.script), "scripted or traced"),
     "traced": (lambda: changed(lambda model: torch.jit.trace(model, X)), "scripted or traced"),
     "lazy": (lambda: nn.Sequential(nn.LazyLinear(5), nn.LazyLinear(3)), "run it once on a batch"),
+    "meta": (lambda: nn.Sequential(nn.Linear(3, 5), nn.Linear(5, 3)).to("meta"), "meta device, which holds no numbers"),
     "complex": (lambda: changed(lambda model: model.to(torch.complex64)), "complex weights"),
     "NaN weights": (lambda: weights(torch.nan), "weights contain NaN"),
     "a tuple": (lambda: Returning(as_tuple), "pass output="),

@@ -335,9 +335,28 @@ def test_what_cannot_be_stored_says_so(iris, path):
     eb.save(clf.posterior_, path)
     with pytest.raises(ValueError, match="cannot save a dict"):
         eb.save({}, path)
-    dates = np.asarray(["2020-01-01", "2021-01-01", "2022-01-01"], dtype="datetime64[D]")[iris[1]]
-    with pytest.raises(ValueError, match="use text, numbers or booleans"):
-        eb.save(eb.run(eb.Problem.create(iris[0], dates), particles=30), path)
+
+
+@pytest.mark.parametrize("names", [[0, 1, 2], [False, True, True], ["a", "b", "c"]])
+def test_classes_in_an_array_of_objects_survive(iris, path, names):
+    labels = np.asarray(names, dtype=object)[iris[1]]
+    posterior = eb.run(eb.Problem.create(iris[0], labels), eb.MeanField(tol=1e-2), particles=20)
+    eb.save(posterior, path)
+    assert eb.load(path).classes.tolist() == sorted(set(names))
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        np.asarray(["2020-01-01", "2021-01-01"], dtype="datetime64[D]"),
+        np.asarray([b"a", b"b"]),
+        np.asarray([10**30, 10**31], dtype=object),
+        np.asarray([(0, 1), (1, 2), None], dtype=object)[:2],
+    ],
+)
+def test_classes_that_no_file_can_hold_are_refused_before_the_fit(names):
+    with pytest.raises(ValueError, match=r"expected numbers (of at most 64 bits, )?or text"):
+        eb.Problem.create(np.eye(2), names)
 
 
 def test_fingerprints_tell_data_apart(iris):

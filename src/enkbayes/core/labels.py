@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -21,11 +22,10 @@ def encode(labels: Any, size: int, classes: Any = None) -> tuple[np.ndarray[Any,
     (array([1, 0, 1]), array(['a', 'b'], dtype='<U1'))
     """
     values = _vector(labels, "labels", size)
-    if values.dtype.kind not in "fiubUSOM":
-        raise ValueError(f"labels have dtype {values.dtype}; expected numbers or text")
     given = labels if isinstance(labels, list | tuple) else values if values.dtype.kind == "O" else ()
     if len({isinstance(value, str) for value in given}) > 1 or any(value is None for value in given):
         raise ValueError(MIXED)
+    values = _storable(values, "labels")
     if values.dtype.kind == "f" and not np.all(np.isfinite(values)):
         raise ValueError("labels contain NaN or infinite values; every row needs a class")
     if classes is None:
@@ -77,7 +77,7 @@ def sorted_classes(classes: Any) -> np.ndarray[Any, Any]:
     missing = any(value is None for value in given) or (values.dtype.kind == "f" and np.any(np.isnan(values)))
     if missing or len({isinstance(value, str) for value in given}) > 1:
         raise ValueError(f"classes is {values.tolist()}; expected all text or all numbers, and none missing")
-    return np.unique(values)
+    return np.unique(_storable(values, "classes"))
 
 
 def distinct(labels: Any) -> np.ndarray[Any, Any]:
@@ -162,6 +162,23 @@ def _vector(x: Any, name: str, size: int) -> np.ndarray[Any, Any]:
         raise ValueError(f"{name} have shape {values.shape}; expected ({size},), one entry for each row of features")
     if len(values) != size:
         raise ValueError(f"{name} have {len(values)} entries, features have {size} rows; expected the same number")
+    return values
+
+
+def _storable(values: np.ndarray[Any, Any], name: str) -> np.ndarray[Any, Any]:
+    """Return labels or classes as numbers, truth values or text, which model files can hold: objects as an array of
+    their kind.
+
+    >>> _storable(np.asarray([1, 0], dtype=object), "labels").dtype.kind
+    'i'
+    """
+    if values.dtype.kind == "O" and not all(isinstance(value, str) for value in values):
+        with suppress(ValueError):  # of lists of different lengths
+            values = np.asarray(values.tolist())
+    if values.dtype.kind not in "fiubUO":
+        raise ValueError(f"{name} have dtype {values.dtype}; expected numbers or text")
+    if values.ndim != 1 or (values.dtype == object and not all(isinstance(value, str) for value in values)):
+        raise ValueError(f"{name} are objects such as {values[0]!r}; expected numbers of at most 64 bits, or text")
     return values
 
 

@@ -11,7 +11,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from enkbayes.core.problem import Problem
-from enkbayes.estimators.validation import validated
+from enkbayes.estimators.validation import check_flags, validated
 from enkbayes.inference.evidence import Evidence, log_evidence
 from enkbayes.inference.feature_far_field import FeatureFarField
 from enkbayes.storage.model_file import Artefact, LabelArtefacts, write
@@ -81,7 +81,11 @@ class PosteriorEstimator(BaseEstimator):  # type: ignore[misc]
             self.feature_names_in_ = np.asarray(names, dtype=object)
 
     def _validated(self, *data: Any, dtype: Any = FLOATS, **settings: Any) -> Any:
-        """Return rows as scikit-learn's `validate_data` does; see `validation.py` for what it adds."""
+        """Return rows as scikit-learn's `validate_data` does; see `validation.py` for what it adds. Rows of a fit come
+        with a check of its switches.
+        """
+        if settings.get("reset", True):
+            check_flags(self.get_params(deep=False))
         return validated(self, *data, accept_sparse="csr", dtype=dtype, **settings)
 
     def _features(self, X: Any) -> Any:

@@ -21,7 +21,7 @@ from enkbayes.core.mixture import MixturePosterior
 from enkbayes.core.posterior import Posterior
 from enkbayes.core.problem import Problem
 from enkbayes.estimators.class_weight import class_weights, row_weights
-from enkbayes.inference.empirical_bayes import Tuning, parameter_groups, tune_prior, with_variances
+from enkbayes.inference.empirical_bayes import Tuning, feature_groups, parameter_groups, tune_prior, with_variances
 from enkbayes.inference.likelihood_fit import fit_likelihood
 from enkbayes.inference.prior_average import PriorAverage, average_posterior, fixed_width, weigh
 from enkbayes.inference.priors import groups_to_choose, is_auto, is_average, weight_and_intercept_priors
@@ -107,6 +107,7 @@ class Specification:
         create: Callable[..., Problem] = Problem.create,
     ) -> Problem:
         """Return the problem with the prior that the parameters describe; a precision of "auto" is 1, or as chosen."""
+        feature_groups(X.shape[1], self.prior_groups)  # checks them, also where the prior is given
         prior, intercept = weight_and_intercept_priors(
             X.shape[1],
             likelihood.outputs,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from datetime import date, timedelta
 from typing import Any
 
@@ -17,6 +18,7 @@ from enkbayes.core.labels import distinct
 from enkbayes.engine.arrays import to_numpy
 
 Array = np.ndarray[Any, Any]
+FLAGS = frozenset({"fit_intercept", "warm_start", "progress"})
 
 
 def validated(estimator: BaseEstimator, X: Any, *labels: Any, **settings: Any) -> Any:
@@ -29,11 +31,38 @@ def validated(estimator: BaseEstimator, X: Any, *labels: Any, **settings: Any) -
     """
     with np.errstate(over="ignore", invalid="ignore"):
         try:
-            features = to_numpy(X) if hasattr(X, "detach") else X  # a tensor that records gradients
+            features = to_numpy(X) if hasattr(X, "detach") else filled(X)  # a tensor that records gradients
             return validate_data(estimator, features, *map(plain_labels, labels), **settings)
         except (ValueError, TypeError):
             check_features(X)
             raise
+
+
+def filled(X: Any) -> Any:
+    """Return a data frame whose sparse columns leave out another number than zero as a dense one; others as they are.
+
+    >>> import pandas as pd
+    >>> filled(pd.DataFrame({"a": pd.arrays.SparseArray([1.0, 2.0])})).dtypes.tolist()
+    [dtype('float64')]
+    """
+    kinds = list(getattr(X, "dtypes", ())) if hasattr(X, "columns") else []
+    if all(getattr(kind, "fill_value", 0) == 0 for kind in kinds):
+        return X
+    return X.astype(
+        {name: kind.subtype for name, kind in zip(X.columns, kinds, strict=True) if hasattr(kind, "subtype")}
+    )
+
+
+def check_flags(parameters: Mapping[str, Any]) -> None:
+    """Raise a ValueError unless the parameters that are switches are true or false: a text such as "no" is neither.
+
+    >>> check_flags({"fit_intercept": "no"})
+    Traceback (most recent call last):
+    ValueError: fit_intercept is 'no'; expected True or False
+    """
+    for name in FLAGS & parameters.keys():
+        if not isinstance(parameters[name], bool | np.bool_ | int) or parameters[name] not in (0, 1):
+            raise ValueError(f"{name} is {parameters[name]!r}; expected True or False")
 
 
 def plain_labels(y: Any) -> Any:

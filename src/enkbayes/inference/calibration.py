@@ -9,7 +9,9 @@ Bayes:
     answer = posterior of the held-out rows under that prior
 
 `held_out.py` chooses the width v, given as the spread v mean|phi|^2 of the logits of held-out rows under N(theta, v I).
-Each held-out row is predicted by the answer to the others, which takes one fit for each candidate (`leave_one_out.py`).
+Each held-out row is predicted by the answer to the others. Where rows contribute little to their own predictions one
+fit for each candidate is enough (`leave_one_out.py`), otherwise folds predict them, because leave-one-out from one fit
+favours priors that are too wide.
 T alone is fitted once, to all held-out rows: its optimism, of order 1 / rows, is common to temperature scaling and the
 other candidates and cancels in their difference. With more parameters than have a full covariance, leave-one-out from
 one fit is too optimistic; then the held-out rows are predicted by folds, and wide spreads are not tried.
@@ -32,7 +34,7 @@ from enkbayes.core.problem import Problem
 from enkbayes.engine.arrays import Array, as_double, like, square, symmetric, to_numpy
 from enkbayes.inference.folds import log_losses, stratified_folds
 from enkbayes.inference.held_out import NARROW, SPREADS, TEMPERATURE, Calibration, Candidate, choose
-from enkbayes.inference.leave_one_out import leave_one_out_losses
+from enkbayes.inference.leave_one_out import is_accurate, leave_one_out_losses
 from enkbayes.inference.temperature import temperature_scale
 from enkbayes.samplers import MeanField
 from enkbayes.samplers.run import run
@@ -51,7 +53,7 @@ class CoarseFits:
     curvature_rows : rows that the covariance of Laplace's approximation is computed from, also a weighted sample
     tol : residual at which a fit ends, in posterior standard deviations
     particles : of `MeanField`; predictions do not depend on them
-    folds : parts of the held-out rows where there are too many parameters for a full covariance
+    folds : parts of the held-out rows where leave-one-out from one fit is too optimistic
     widest : widest spread that is tried in that case
     """
 
@@ -159,9 +161,10 @@ def calibrate(
             q = Gaussian(fitted.mean, symmetric(fitted.cov))
         found[candidate] = q
         problem = answer(candidate, scale(candidate))
-        if too_many:
+        answered = None if too_many else fits.fit(problem)
+        if answered is None or not is_accurate(problem, answered):
             return fits.fold_losses(problem)
-        return leave_one_out_losses(problem, fits.fit(problem), point=fits.by_laplace(problem))
+        return leave_one_out_losses(problem, answered, point=fits.by_laplace(problem))
 
     tried = [spread for spread in sorted(spreads) if spread <= fits.widest or not too_many]
     candidates = [Candidate(spread, trained=read is not None) for spread in tried]

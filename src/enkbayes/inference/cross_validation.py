@@ -21,7 +21,6 @@ from typing import Any
 import numpy as np
 from sklearn.model_selection import StratifiedKFold
 
-from enkbayes.core.likelihoods import Normal
 from enkbayes.core.logit_noise import noisy_predictive
 from enkbayes.core.mixture import LEAST, MixturePosterior
 from enkbayes.core.moments import Diverged
@@ -31,19 +30,19 @@ from enkbayes.engine.arrays import to_numpy
 from enkbayes.inference.empirical_bayes import parameter_groups
 from enkbayes.inference.far_field import informative_rows
 from enkbayes.inference.folds import stratified_folds
-from enkbayes.inference.leave_one_out import informed_directions, leave_one_out_logits, leave_one_out_proba
+from enkbayes.inference.leave_one_out import is_accurate, leave_one_out_logits, leave_one_out_proba
 from enkbayes.inference.prior_average import average_posterior
 from enkbayes.samplers import MeanField
 from enkbayes.samplers.run import run
 
 Numbers = np.ndarray[Any, Any]
-SMALL = 0.05  # share of the precision of its own logits that a row contributes
 
 
 def left_out(
     problem: Problem, posterior: Posterior | MixturePosterior, *, folds: int = 5, work: float = 1e9, tol: float = 1e-2
-) -> tuple[Numbers, Numbers, str]:
-    """Return rows (n,), their class probabilities (n, K), predicted without them, and how they were found.
+) -> tuple[Numbers, Numbers, str] | None:
+    """Return rows (n,), their class probabilities (n, K), predicted without them, and how they were found; None where
+    no fit to other rows succeeds.
 
     Parameters
     ----------
@@ -78,7 +77,7 @@ def left_out(
         for rows, fitted in fits_to_others(problem, posterior, folds=folds, work=work, tol=tol)
     ]
     if not found:
-        return np.arange(problem.size), _leave_one_out(problem, posterior), "leave-one-out from one fit"
+        return None
     rows, proba = _in_order(found)
     whole = len(rows) == problem.size
     folded, one = f"{len(found)}-fold cross-validation", f"predictions of {len(rows):,} rows by a fit to the others"
@@ -116,22 +115,10 @@ def affordable(problem: Problem, work: float = 1e9) -> bool:
     return problem.size * (problem.likelihood.outputs or 1) * problem.dim**2 <= work
 
 
-def contributes_little(problem: Problem, posterior: Posterior | MixturePosterior, small: float = SMALL) -> bool:
-    """Return whether a row contributes at most `small` of the precision of its own logits, on average over the rows, so
-    that leave-one-out from one fit is accurate: gamma = tr(I - P P0^{-1}), the number of directions that the data
-    inform, is the sum of these shares. For a Gaussian likelihood leave-one-out is exact.
-
-    >>> problem = Problem.create(np.random.default_rng(0).standard_normal((80, 2)), np.arange(80) % 2)
-    >>> contributes_little(problem, run(problem)), contributes_little(problem.subset(np.arange(20)), run(problem))
-    (True, False)
-    """
-    if isinstance(problem.likelihood, Normal):
-        return True
-    contrasts = (problem.likelihood.outputs or 1) - problem.likelihood.shift_invariant
-    rows = int(np.sum(problem.counts > 0))
+def contributes_little(problem: Problem, posterior: Posterior | MixturePosterior) -> bool:
+    """Return whether leave-one-out from one fit is accurate for all components of a posterior; see `is_accurate`."""
     pairs = zip(posterior.problems(problem), posterior.components, strict=True)
-    most = small * max(rows, 1) * contrasts
-    return all(informed_directions(each, component.fitted) <= most for each, component in pairs)
+    return all(is_accurate(each, component.fitted) for each, component in pairs)
 
 
 def _heavy(posterior: Posterior | MixturePosterior) -> Posterior | MixturePosterior:

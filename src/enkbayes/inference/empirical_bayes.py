@@ -192,6 +192,8 @@ def feature_groups(size: int, labels: Any = None) -> Numbers:
     given = np.asarray(labels)
     if given.shape != (size,):
         raise ValueError(f"prior_groups has shape {given.shape}; expected ({size},), a label for each feature")
+    if given.dtype.kind == "f" and not np.all(np.isfinite(given)):
+        raise ValueError("prior_groups contains NaN or infinite values; expected text, or numbers")
     try:
         return np.unique(given, return_inverse=True)[1]
     except TypeError:

@@ -25,9 +25,9 @@ refit:
 True
 
 For wide priors on few rows the other factors change much, and the prediction without a row is too good: with 40 rows,
-30 features and prior variance 1000 the mean log loss is .33 where refits have .69. What judges predictions fits real
-folds instead (`cross_validation.py`), unless the rows are many for what they inform. Losses of neighbouring priors are
-compared here, and such a comparison favours the wider one.
+30 features and prior variance 1000 the mean log loss is .33 where refits have .69. Verdicts, thresholds, far-field
+variance and calibration fit real folds instead (`cross_validation.py`, `calibration.py`), unless the rows are many for
+what they inform (`is_accurate`).
 """
 
 from __future__ import annotations
@@ -37,12 +37,14 @@ from typing import Any
 import numpy as np
 
 from enkbayes.core.ensemble import AffineEnsemble
+from enkbayes.core.likelihoods import Normal
 from enkbayes.core.low_rank import LowRankGaussian
 from enkbayes.core.problem import Problem
 from enkbayes.engine.arrays import row_slices, to_numpy
 from enkbayes.inference.folds import log_losses
 
 Numbers = np.ndarray[Any, Any]
+SMALL = 0.05  # share of the precision of its own logits that a row contributes
 
 
 def leave_one_out_losses(
@@ -118,7 +120,25 @@ def leave_one_out_logits(
     return (mean[:, 0], root[:, 0, :]) if one else (mean, root)
 
 
-def informed_directions(problem: Problem, fitted: AffineEnsemble) -> float:
+def is_accurate(problem: Problem, fitted: AffineEnsemble | LowRankGaussian, small: float = SMALL) -> bool:
+    """Return whether a row contributes at most `small` of the precision of its own logits, on average over the rows, so
+    that leave-one-out from one fit is accurate: gamma = tr(I - P P0^{-1}), the number of directions that the data
+    inform, is the sum of these shares. For a Gaussian likelihood leave-one-out is exact.
+
+    >>> import enkbayes as eb
+    >>> problem = eb.Problem.create(np.random.default_rng(0).standard_normal((80, 2)), np.arange(80) % 2)
+    >>> few = problem.subset(np.arange(20))
+    >>> is_accurate(problem, eb.run(problem).fitted), is_accurate(few, eb.run(few).fitted)
+    (True, False)
+    """
+    if isinstance(problem.likelihood, Normal):
+        return True
+    contrasts = (problem.likelihood.outputs or 1) - problem.likelihood.shift_invariant
+    rows = int(np.sum(problem.counts > 0))
+    return informed_directions(problem, fitted) <= small * max(rows, 1) * contrasts
+
+
+def informed_directions(problem: Problem, fitted: AffineEnsemble | LowRankGaussian) -> float:
     """Return gamma = tr(I - P P0^{-1}) over the directions that the Gaussian spans: at the fixed point the sum over the
     rows of tr(V L), the share of the precision of a row's logits that the row itself contributes.
 

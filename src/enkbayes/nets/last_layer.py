@@ -19,6 +19,7 @@ from enkbayes.core.logit_noise import takes_noise
 from enkbayes.core.posterior import Posterior
 from enkbayes.core.problem import Problem
 from enkbayes.inference import Calibration, calibrate, uncalibrated
+from enkbayes.inference.cross_validation import logits_without
 from enkbayes.inference.far_field import FarFieldChoice, informative_rows
 from enkbayes.inference.leave_one_out import leave_one_out_logits
 from enkbayes.inference.linear_regression import regression_problem
@@ -189,9 +190,8 @@ def _calibrated(data: LastLayer, sampler: Sampler | None, settings: dict[str, An
     exact = posterior = run(problem, sampler, **settings)
     found = choice = None
     if leverages is not None and takes_noise(posterior.likelihood):
-        some = informative_rows(problem.size, problem.likelihood.outputs)
-        logits = leave_one_out_logits(problem, posterior.ensemble, some)
-        found, choice = leverages.choose(posterior.likelihood, logits, problem.targets, some, data.reference)
+        some, mean, root = logits_without(problem, posterior)
+        found, choice = leverages.choose(posterior.likelihood, (mean, root), problem.targets, some, data.reference)
         posterior = posterior.tempered(choice.scale)
         report = replace(report, scale=report.scale * choice.scale)
     return _fitted(data, problem, exact, posterior, report, found, choice)

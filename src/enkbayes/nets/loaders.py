@@ -122,6 +122,10 @@ def _find(batch: Any, place: Place, position: int, keys: tuple[str, ...], role: 
 def to_device(x: Any, device: torch.device) -> Any:
     """Return a tensor, or a tuple, list or dict of tensors, on the device; anything else unchanged."""
     if isinstance(x, torch.Tensor):
+        if x.is_meta:
+            raise ValueError(
+                "the inputs of a batch are on the meta device, which holds no numbers; pass them with values"
+            )
         return (x.clone() if x.is_inference() else x).to(device)
     if isinstance(x, Mapping):
         return {key: to_device(value, device) for key, value in x.items()}

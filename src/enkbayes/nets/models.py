@@ -41,6 +41,8 @@ def plain(model: Any) -> nn.Module:
     tensors = [*model.parameters(), *model.buffers()]
     if any(map(is_lazy, tensors)):
         raise ValueError("the model has lazy parameters without a shape; run it once on a batch before")
+    if any(tensor.is_meta for tensor in tensors):
+        raise ValueError("the model has weights on the meta device, which holds no numbers; load them before")
     if any(tensor.is_complex() for tensor in tensors):
         raise ValueError("the model has complex weights; expected real ones")
     return model

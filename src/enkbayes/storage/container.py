@@ -19,7 +19,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save as to_bytes
 
-from enkbayes.storage.files import replacing
+from enkbayes.storage.files import as_path, replacing
 
 Tensors = dict[str, np.ndarray[Any, Any]]
 Header = dict[str, Any]
@@ -78,8 +78,9 @@ def read(path: str | Path, kind: Kind) -> tuple[Header, Tensors]:
     """Return the header, in the present format, and the tensors. Raise a ValueError that says what is wrong with a file
     of another kind, of a newer format, or with a checksum that does not match.
     """
-    if Path(path).exists() and not Path(path).is_file():  # opening a pipe would wait for ever
-        got = "a folder" if Path(path).is_dir() else "a pipe or a device"
+    path = as_path(path)
+    if path.exists() and not path.is_file():  # opening a pipe would wait for ever
+        got = "a folder" if path.is_dir() else "a pipe or a device"
         raise ValueError(f"{path} is {got}; expected {kind.meaning}")
     try:
         with safe_open(str(path), framework="numpy") as file:

@@ -26,6 +26,18 @@ LONGEST_SUFFIX = 20  # bytes; a draft has the suffix of its destination, which t
 NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}  # errors of writing that do not name the file
 
 
+def as_path(path: str | Path) -> Path:
+    """Return the path of a file, or raise a TypeError for what is no name.
+
+    >>> as_path(None)
+    Traceback (most recent call last):
+    TypeError: the file name is None; expected text or a Path
+    """
+    if not isinstance(path, str | os.PathLike):
+        raise TypeError(f"the file name is {path!r}; expected text or a Path")
+    return Path(path)
+
+
 @contextmanager
 def replacing(path: str | Path) -> Iterator[Path]:
     """Yield a temporary path in the folder of `path`. When the block ends without an error, the temporary file replaces
@@ -89,7 +101,7 @@ def destination(path: str | Path) -> Path:
     >>> destination("model.safetensors").name
     'model.safetensors'
     """
-    path = Path(path)
+    path = as_path(path)
     if "\0" in str(path):
         raise ValueError(f"the file name {str(path)!r} contains a null character; expected a name without it")
     end = Path(os.path.realpath(path))

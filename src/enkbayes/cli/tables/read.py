@@ -89,6 +89,8 @@ def _csv(path: Path, chunk: int) -> Iterator[Table]:
     with path.open("rb") as binary, io.TextIOWrapper(binary, encoding="utf-8-sig", newline="") as file:
         try:
             head = file.readline()
+            if "\0" in head:  # UTF-16 without a mark at its beginning
+                raise ValueError(_not_text(path))
             file.seek(0)
             rows = csv.reader(file, delimiter=max(",;\t", key=head.count), strict=True)
             names = _header(next(rows, []), path)
@@ -100,9 +102,13 @@ def _csv(path: Path, chunk: int) -> Iterator[Table]:
                 yield Table({name: _objects(c) for name, c in zip(names, columns, strict=True)}, start, share)
                 start += len(block)
         except UnicodeDecodeError:
-            raise ValueError(f"{path} is not UTF-8 text; save it as CSV in UTF-8") from None
+            raise ValueError(_not_text(path)) from None
         except csv.Error as error:
             raise ValueError(f"{path} is not a readable CSV file: {error}") from None
+
+
+def _not_text(path: Path) -> str:
+    return f"{path} is not UTF-8 text; save it as CSV in UTF-8"
 
 
 def _header(row: list[str], path: Path) -> list[str]:
