@@ -5,7 +5,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --co
 SOURCES := pyproject.toml constraints.txt
 APT := $(if $(filter-out 0,$(shell id -u)),sudo -n) env DEBIAN_FRONTEND=noninteractive apt-get -qq
 
-.PHONY: demo test docs links gallery test-ecosystem test-arviz-1 test-bambi test-browser fuzz fuzz-files faults test-oldest test-newest bench bench-speed bench-usefulness bench-defaults bench-detectors bench-acquisition bench-images bench-pretrained dist clean test-dist typed
+.PHONY: demo test audit docs links gallery test-ecosystem test-arviz-1 test-bambi test-browser fuzz fuzz-files faults test-oldest test-newest bench bench-speed bench-usefulness bench-defaults bench-detectors bench-acquisition bench-images bench-pretrained dist clean test-dist typed
 
 demo: .venv/.demo
 	$(BIN)/enkbayes demo --out demo
@@ -129,6 +129,10 @@ typed: .venv/.test  # at least 95 % of the public interface has known types; nee
 	  known = json.loads(pathlib.Path('build/types.json').read_text())['typeCompleteness']['completenessScore']; \
 	  print(f'{known:.1%} of the public interface has known types'); sys.exit(known < 0.95)"
 
+audit: .venv-audit/.ready  # insecure code, and known vulnerabilities of the pinned packages; needs the internet
+	.venv-audit/bin/bandit --quiet --recursive src --severity-level medium
+	.venv-audit/bin/pip-audit --requirement constraints.txt --no-deps --disable-pip
+
 faults: .venv/.test  # kills processes and fails disks; stores every case, so an interrupted run resumes
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 nice -n 19 $(BIN)/python benchmarks/faults.py
 
@@ -170,6 +174,11 @@ clean:
 	  > $$(.venv-ecosystem/bin/python -c "import site; print(site.getsitepackages()[0])")/zz_venv.pth
 	.venv-ecosystem/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
 	  --editable '.[ecosystem]'
+	@touch $@
+
+.venv-audit/.ready: constraints.txt
+	$(PYTHON) -m venv .venv-audit
+	.venv-audit/bin/python -m pip install --quiet --disable-pip-version-check bandit pip-audit
 	@touch $@
 
 .venv-arviz/.ready: constraints.txt
