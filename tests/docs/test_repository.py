@@ -17,7 +17,7 @@ def commands(text):
 def test_workflows_call_the_targets_that_developers_call():
     called = {line for text in WORKFLOWS.values() for line in commands(text)}
     assert called - {"bash .ci/run"} == {f"make {name}" for name in ("test", "test-oldest", "test-newest", "docs")} | {
-        f"make {name}" for name in ("typed", "test-dist", "links")
+        f"make {name}" for name in ("typed", "test-dist", "links", "audit")
     }
     assert {line.removeprefix("make ") for line in called - {"bash .ci/run"}} <= TARGETS
     assert not re.search(r"run: \|", "".join(WORKFLOWS.values()))
