@@ -26,7 +26,7 @@ from enkbayes.inference.class_distance import ClassScore, direction
 from enkbayes.inference.far_field import STRENGTHS, Extent, choose, rise
 from enkbayes.nets.far_field import REACH, SLOPE, Moments, recorded_outputs, watched
 
-VERSION = 5
+VERSION = 6
 MOST = 400  # rows of a kind
 SYNTHETIC = (0.25, 0.5, 1.0)  # standard deviations of the noise in held-out rows, relative to that of a column
 Vector = np.ndarray[Any, Any]
@@ -80,7 +80,7 @@ def synthetic(x: Vector, y: Vector) -> list[tuple[str, Vector, Vector]]:
 class Form:
     """Scores whose noises add up, their standard deviation, B as a share of the mean square of the logits, and whether
     a cost of at most .005 nats suffices, or synthetic rows choose a smaller B. `cap` is the score from which on the
-    first term stays the same.
+    first term stays the same, `scales` are the factors that the choice may put on the logits.
     """
 
     scores: tuple[Scores, ...]
@@ -89,6 +89,7 @@ class Form:
     no_error: bool = False
     synthetic: bool = False
     cap: float = np.inf
+    scales: tuple[float, ...] = (1.0, 1.05, 1.1)
 
 
 def forms(task: Outputs) -> dict[str, Form]:
@@ -115,6 +116,11 @@ def forms(task: Outputs) -> dict[str, Form]:
         "leverage of outputs and of directions": Form(both),
         "the same, slope 2": Form(both, 2.0),
         "the same, slope 2, B / 32 (the default)": Form(both, SLOPE, REACH),
+        "the same, slope 1, B / 32": Form(both, 1.0, REACH),
+        "the default, logits up to 1.5 times as large (before)": Form(
+            both, SLOPE, REACH, scales=(1.0, 1.05, 1.1, 1.2, 1.3, 1.5)
+        ),
+        "distances of both kinds, slope 1, B / 32": Form((near, near_turned), 1.0, REACH),
         "the same, slope 2, B / 256": Form(both, SLOPE, 1 / 256),
         "the same, slope 3, B / 32": Form(both, 3.0, REACH),
         "the same, slope 2, synthetic rows choose B": Form(both, SLOPE, synthetic=True),
@@ -147,7 +153,7 @@ def predictions(task: Outputs, form: Form | None) -> dict[str, Vector]:
         logits = factor * task.z[part]
         return noisy_predictive(likelihood, logits, np.zeros((*logits.shape, 1)), noise)
 
-    choice = choose(likelihood, scale * z, np.zeros((*z.shape, 1)), y, inside, reach=form.reach)
+    choice = choose(likelihood, scale * z, np.zeros((*z.shape, 1)), y, inside, reach=form.reach, scales=form.scales)
     strength, reach, factor = choice.strength, choice.reach, scale * choice.scale
     if form.no_error:
         lowest = metrics.nll(noisy("held_out", 0.0, 0.0, factor), y)

@@ -122,3 +122,15 @@ def test_rows_of_an_average_of_points_are_predicted_without_themselves():
         proba = problem.likelihood.predictive(mean, V=root)
         assert -np.log(proba[np.arange(count), y[rows]]).mean() > 1.05
         assert np.mean(proba.argmax(axis=1) == y[rows]) < 0.55
+
+
+def test_noise_on_unusual_rows_is_no_excuse_for_confidence_in_all_others():
+    """The first 60 % of the rows would take logits 1.5 times as large, and noise on the others would pay for it."""
+    rng = np.random.default_rng(0)
+    score = np.repeat([-1.0, 1.0], [600, 400])
+    z = 2 * rng.standard_normal(1000)
+    truth = np.where(score < 0, 1.6, 0.6) * z
+    labels = (truth + rng.logistic(size=1000) > 0).astype(int)
+    choice = choose(eb.Bernoulli(), z, np.zeros((1000, 1)), labels, score)
+    assert choice.strength > 0
+    assert 1 < choice.scale <= 1.1

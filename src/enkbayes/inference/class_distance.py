@@ -12,6 +12,9 @@ separate little better (`benchmarks/detectors.py`).
 
 A second distance, of the direction x / |x|, finds rows of unusual composition that are not far away (Mueller and Hein
 2025). The score is the larger of the two, each standardised by its mean and standard deviation on held-out rows.
+
+Fewer rows than features say little about the covariance of directions. `ClassDistance.of_few_directions` has none: it
+is the angle to the mean of the nearest class.
 """
 
 from __future__ import annotations
@@ -93,6 +96,20 @@ class ClassDistance:
         variances = (squares + rows) / (sizes[:, None] + rows)
         return cls(centre, factor / spread[:, None], means @ factor, 1 / variances)
 
+    @classmethod
+    def of_few_directions(cls, X: Vector, y: Vector) -> ClassDistance:
+        """Return the distance of directions to those of the means of the classes y (n,) of rows X (n, d).
+
+        >>> X = np.eye(4)[[0, 0, 1, 1]] + 0.1
+        >>> found = ClassDistance.of_few_directions(X, np.asarray([0, 0, 1, 1]))
+        >>> found.distance(direction(np.asarray([[5.5, 0.5, 0.5, 0.5], [0.0, 0.0, 1.0, 1.0]]))).round(1).tolist()
+        [-6.9, 0.6]
+        """
+        X = np.asarray(X, dtype=np.float64)
+        means = direction(np.stack([X[y == k].mean(axis=0) for k in np.unique(y)]))
+        d = X.shape[1]
+        return cls(np.zeros(d), np.sqrt(d) * np.eye(d), np.sqrt(d) * means, np.ones_like(means))
+
     def distance(self, X: Array) -> Array:
         """Return the distances (n,) of rows (n, d)."""
         xp = namespace(self.factor)
@@ -128,10 +145,17 @@ class ClassScore:
     scale: Array
 
     @classmethod
-    def fit(cls, layers: Sequence[Vector], y: Vector) -> ClassScore:
-        """Return the score for training rows (n, d_l) of L layers and their classes (n,), not calibrated yet."""
+    def fit(cls, layers: Sequence[Vector], y: Vector, *, few: bool = False) -> ClassScore:
+        """Return the score for training rows (n, d_l) of L layers and their classes (n,), not calibrated yet. With
+        `few` rows, directions have no covariance.
+        """
         plain = tuple(ClassDistance.fit(X, y) for X in layers)
-        directions = tuple(ClassDistance.fit(direction(np.asarray(X, dtype=np.float64)), y) for X in layers)
+        directions = tuple(
+            ClassDistance.of_few_directions(X, y)
+            if few
+            else ClassDistance.fit(direction(np.asarray(X, dtype=np.float64)), y)
+            for X in layers
+        )
         scale = np.tile([0.0, 1.0], (2, len(plain) + 2, 1))
         return cls(plain, directions, scale)
 

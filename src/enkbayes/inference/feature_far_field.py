@@ -44,19 +44,21 @@ class FeatureScore:
         """Return the score for the rows of a fitted problem, a random sample of at most `most` of them.
 
         Rows in a fifth of the sample, predicted by the other four, set the scale of the distances. Each fifth does in
-        turn, unless there are more than `wide` features, where that takes long.
+        turn, unless there are more than `wide` features, where that takes long. With no more rows than features, the
+        directions of rows have no covariance: the whole distance would be about the lengths of rows, and those of
+        familiar rows are often the larger ones (`benchmarks/few_rows.py`).
         """
         double = problem.in_double()
         random = np.random.default_rng(12)
         rows = np.sort(random.permutation(double.size)[:most])
         X, y = as_double(take_rows(double.features, rows)), to_numpy(double.targets)[rows]
-        fold = random.permutation(len(rows)) % 5
+        fold, few = random.permutation(len(rows)) % 5, len(rows) <= X.shape[1]
         distances = []
         for k in range(5 if X.shape[1] <= wide and len(rows) >= 5 else 1):
             out = fold == k if len(rows) >= 5 else np.ones(len(rows), dtype=bool)
             others = ~out if len(rows) >= 5 else out
-            distances.append(ClassScore.fit([X[others]], y[others]).distances([X[out]]))
-        distance = ClassScore.fit([X], y).scaled(np.concatenate(distances, axis=1))
+            distances.append(ClassScore.fit([X[others]], y[others], few=few).distances([X[out]]))
+        distance = ClassScore.fit([X], y, few=few).scaled(np.concatenate(distances, axis=1))
         _, mean, root = logits_without(double, posterior)
         proba = to_numpy(posterior.likelihood.predictive(mean, V=root))
         return cls(distance, np.sort(entropy(proba)))
