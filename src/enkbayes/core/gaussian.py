@@ -59,16 +59,23 @@ class Gaussian:
     mean : array (P,)
     cov : float, array (P,) or array (P, P)
         Variance, diagonal of the covariance, or covariance. Must be positive (definite) and symmetric.
+    centre : array (D,), optional
+        Of linear logits with an intercept: features at which the intercept's distribution holds, instead of features
+        that are all zero. `cov` is then that of weights w (D, K) and b + centre' w, and the intercept b itself depends
+        on the weights. `mean` is still that of w and b.
 
     Examples
     --------
     >>> prior = Gaussian(np.zeros(2), np.asarray([[2.0, 0.5], [0.5, 1.0]]))
     >>> prior.sample(3, np.random.default_rng(0)).shape
     (3, 2)
+    >>> Gaussian(np.zeros(2), np.asarray([4.0, 1.0]), np.asarray([3.0])).dense_cov.tolist()
+    [[4.0, -12.0], [-12.0, 37.0]]
     """
 
     mean: Array
     cov: Array
+    centre: Array | None = None
 
     def __post_init__(self) -> None:
         mean = floating(self.mean)
@@ -82,6 +89,8 @@ class Gaussian:
         object.__setattr__(self, "mean", mean)
         object.__setattr__(self, "cov", cov)
         _check_covariance(mean.shape[0], to_numpy(cov))
+        if self.centre is not None:
+            object.__setattr__(self, "centre", _checked_centre(mean, like(self.centre, mean)))
 
     @classmethod
     def isotropic(cls, dim: int, variance: float = 1.0) -> Gaussian:
@@ -99,19 +108,26 @@ class Gaussian:
 
     @property
     def diagonal(self) -> bool:
-        """Whether the covariance is stored as its diagonal."""
-        return bool(self.cov.ndim == 1)
+        """Whether the covariance is diagonal, and stored as its diagonal."""
+        return bool(self.cov.ndim == 1) and self.centre is None
 
     @cached_property
     def root(self) -> Array:
-        """L (P, P) with cov = L L'; the diagonal (P,) of L when the covariance is diagonal."""
+        """L (P, P) with the covariance L L'; the diagonal (P,) of L when the covariance is diagonal."""
+        return self._own_root if self.centre is None else self.unwhiten(identity(self.dim, self.mean)).mT
+
+    @cached_property
+    def _own_root(self) -> Array:
+        """A root of `cov`, (P,) or (P, P)."""
         xp = namespace(self.mean)
-        return xp.sqrt(self.cov) if self.diagonal else xp.linalg.cholesky(self.cov)
+        return xp.sqrt(self.cov) if self.cov.ndim == 1 else xp.linalg.cholesky(self.cov)
 
     @cached_property
     def inverse_root(self) -> Array:
         """L^{-1}: (P,) when the covariance is diagonal and (P, P) otherwise."""
         xp = namespace(self.mean)
+        if self.centre is not None:
+            return self.whiten(identity(self.dim, self.mean))
         return 1 / self.root if self.diagonal else xp.linalg.inv(self.root)
 
     @property
@@ -122,17 +138,32 @@ class Gaussian:
     @property
     def dense_cov(self) -> Array:
         """The covariance as a (P, P) matrix, whatever way it is stored."""
-        return _dense(self.cov)
+        return _dense(self.cov) if self.centre is None else self.root @ self.root.mT
 
     def unwhiten(self, z: Array) -> Array:
         """Return the rows L z_j (J, P) of standard points z (J, P)."""
+        if self.centre is not None:
+            return self._moved((z @ self._own_root.mT if self.cov.ndim == 2 else z * self._own_root).mT, -1.0).mT
         return z * self.root if self.diagonal else z @ self.root.mT
 
     def whiten(self, x: Array) -> Array:
         """Return L^{-1} x for x (P,) or (P, r); products such as x' P0^{-1} x are then squares, never negative."""
+        if self.centre is not None:
+            columns = self._moved(x if x.ndim == 2 else x[:, None], 1.0)
+            own = self._own_root
+            found = columns / own[:, None] if own.ndim == 1 else namespace(x).linalg.solve(own, columns)
+            return namespace(x).reshape(found, x.shape)
         if not self.diagonal:
             return self.inverse_root @ x
         return self.inverse_root * x if x.ndim == 1 else self.inverse_root[:, None] * x
+
+    def _moved(self, columns: Array, sign: float) -> Array:
+        """Return weights and intercepts (P, r), the intercepts plus or minus what the weights give at the centre."""
+        xp, centre, (P, r) = namespace(columns), like(self.centre, columns), columns.shape
+        outputs = P // (centre.shape[0] + 1)
+        weights = xp.reshape(columns[: P - outputs, :], (centre.shape[0], outputs * r))
+        shift = xp.reshape(centre @ weights, (outputs, r))
+        return xp.concat([columns[: P - outputs, :], columns[P - outputs :, :] + sign * shift], axis=0)
 
     def sample(self, size: int, rng: np.random.Generator) -> Array:
         """Return `size` independent draws (size, P).
@@ -156,13 +187,14 @@ class Gaussian:
         """Return the log density at the rows of theta (J, P): (J,)."""
         xp = namespace(theta)
         x = theta - self.mean
-        log_det = xp.sum(xp.log(self.root if self.diagonal else xp.linalg.diagonal(self.root)))
+        own = self._own_root
+        log_det = xp.sum(xp.log(own if own.ndim == 1 else xp.linalg.diagonal(own)))
         mahalanobis = xp.sum(self.whiten(x.mT) ** 2, axis=0)
         return -mahalanobis / 2 - log_det - self.dim / 2 * math.log(2 * math.pi)
 
     def to(self, reference: Array) -> Gaussian:
         """Return the same Gaussian in the library, dtype and device of `reference`."""
-        return Gaussian(like(self.mean, reference), like(self.cov, reference))
+        return Gaussian(like(self.mean, reference), like(self.cov, reference), self.centre)
 
     def stack(self, other: Gaussian) -> Gaussian:
         """Return the distribution of (x, y), independent, x from this Gaussian and y from the other.
@@ -187,6 +219,17 @@ def _dense(x: Array) -> Array:
     return identity(x.shape[0], x) * x[:, None]
 
 
+def _checked_centre(mean: Array, centre: Array) -> Array:
+    """Return a centre (D,) if it is finite and fits parameters (P,); else raise an error."""
+    fits = centre.ndim == 1 and mean.shape[0] % (centre.shape[0] + 1) == 0
+    if not fits or not all_finite(centre):
+        raise ValueError(
+            f"the centre has shape {tuple(centre.shape)}; expected (D,) finite numbers, where D + 1 divides "
+            f"{mean.shape[0]}"
+        )
+    return centre
+
+
 def _check_covariance(dim: int, cov: np.ndarray[Any, Any]) -> None:
     """Raise a ValueError that says what is wrong with a covariance (P,) or (P, P)."""
     if cov.shape not in ((dim,), (dim, dim)):
@@ -202,7 +245,10 @@ def _check_covariance(dim: int, cov: np.ndarray[Any, Any]) -> None:
     asymmetry = float(np.max(np.abs(cov - cov.T)))
     if asymmetry > 1e-6 * float(np.max(np.abs(cov))):
         raise ValueError(f"the covariance is not symmetric (largest difference {asymmetry:g}); pass (cov + cov.T) / 2")
-    smallest = float(np.linalg.eigvalsh(np.asarray(cov, dtype=np.float64))[0])
-    if smallest <= 0:
+    cov = np.asarray(cov, dtype=np.float64)
+    sd = np.sqrt(np.maximum(np.diagonal(cov), 0.0))
+    sd = np.where(sd > 0, sd, 1.0)  # units of the parameters may differ by more than digits that a number has
+    if float(np.linalg.eigvalsh(cov / sd[:, None] / sd)[0]) <= 0:
+        smallest = float(np.linalg.eigvalsh(cov)[0])
         remedy = "add a small multiple of the identity"
         raise ValueError(f"the covariance is not positive definite (smallest eigenvalue {smallest:g}); {remedy}")

@@ -423,7 +423,7 @@ class Problem:
                 targets=self.likelihood.targets(to_numpy(self.targets), np.empty(0)),
                 weights=None if weights is None else as_double(weights),
             ),
-            prior=Gaussian(as_double(prior.mean), as_double(prior.cov)),
+            prior=prior.to(np.empty(0)),
         )
 
     def shard(self) -> Problem:

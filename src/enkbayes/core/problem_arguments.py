@@ -47,7 +47,7 @@ def prior_for(prior: Gaussian | float, dim: int, meaning: str, reference: Array)
 def _check_range(prior: Gaussian, reference: Array) -> None:
     """Raise a ValueError for a prior so wide or narrow that products of its variances leave the range of the dtype."""
     most = float(namespace(reference).finfo(reference.dtype).max) ** (1 / 3)
-    variances = to_numpy(prior.cov if prior.diagonal else namespace(prior.cov).linalg.diagonal(prior.cov))
+    variances = to_numpy(prior.cov if prior.cov.ndim == 1 else namespace(prior.cov).linalg.diagonal(prior.cov))
     mean = float(np.max(np.abs(to_numpy(prior.mean))))
     if np.min(variances) < 1 / most or np.max(variances) > most or mean > most:
         raise ValueError(

@@ -71,8 +71,8 @@ from enkbayes.storage.model_file import Artefact, LabelArtefacts
 
 Array = np.ndarray[Any, Any]
 FARTHEST = 50.0
-"""Standard deviations between a feature's mean and zero, beyond which a fit warns. On iris, shifted by 10, 100 and
-1000, the default's log loss is .11, .46 and 1.04 instead of .05.
+"""Standard deviations between a feature's mean and zero, beyond which a fit warns that does not centre the features. On
+iris, shifted by 10, 100 and 1000, the log loss is then .11, .46 and 1.04 instead of .05.
 """
 
 
@@ -99,9 +99,10 @@ def at_least_two(classes: Array) -> Array:
 class EnsembleClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore[misc]
     """Bayesian logistic regression whose posterior is an ensemble: one logit for two classes, softmax for more.
 
-    Scale the features first (`StandardScaler` in a pipeline), because the prior has the same width for each of them.
     By default predictions are averaged over the width of the prior. prior_precision="auto" uses the one width of
-    highest evidence, and a number exactly that prior.
+    highest evidence, and a number exactly that prior. The default centres the features and, where their units differ,
+    also averages over priors for standardised features, so that nothing needs to be scaled before. A prior of your own
+    or "auto" has the same width for all weights: scale the features first (`StandardScaler` in a pipeline).
 
     Parameters
     ----------
@@ -310,6 +311,8 @@ class EnsembleClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore[m
         asked = self._specification
         seed, sampler = asked.draw_seed(), asked.method
         problem, self.class_weight_ = asked.posed(rows.X, rows.y, known, rows.weights)
+        if not asked.centres(problem):
+            warn_of_offsets(rows.X, self, FARTHEST)
         asked.warn_of_few_particles(problem)
         fit = asked.fit_with(sampler, seed, self._previous_particles(problem, sampler), checkpoint)
         self._forgetting = None
@@ -330,7 +333,6 @@ class EnsembleClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore[m
         """
         X, y = self._validated(X, y)
         check_labels(y)
-        warn_of_offsets(X, self, FARTHEST)
         self._preprocessing = None  # of a file; these features are used as they are
         if sample_weight is not None:
             observation_weights(sample_weight, len(y))  # raises an error for weights that are not one number per row
@@ -359,8 +361,8 @@ class EnsembleClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore[m
         breast cancer, wine and digits (about .01 on iris, with its 15 rows a batch); batches sorted by class can
         differ by .1 and more (`benchmarks/sequential.py` prints the table).
 
-        Under an average over the width of the prior every component learns from the batch, and its weight is multiplied
-        by how probable the batch was to it.
+        Under an average over the width of the prior every component learns from the batch, and the weights of those
+        that predicted it better grow: each batch counts as many rows as it has.
 
         With particles <= P parameters every sampler but "equilibrium" gives a singular covariance, which cannot serve
         as a prior; `MeanField` then makes the update.
@@ -377,8 +379,9 @@ class EnsembleClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore[m
         check_labels(y)
         known, asked = announced(y, classes, None if begins else self.classes_), self._specification
         if begins:
-            warn_of_offsets(X, self, FARTHEST)
             problem, self.class_weight_ = asked.posed(X, y, known, sample_weight, batch=True)
+            if not asked.centres(problem):
+                warn_of_offsets(X, self, FARTHEST)
         else:
             problem = self._problem_like_the_fit(X, y, sample_weight)
         sampler, seed = asked.method, asked.draw_seed()
@@ -388,15 +391,16 @@ class EnsembleClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore[m
             return self._keep_fit(*asked.fitted(*asked.chosen(problem), fit), fingerprint(X, y, sample_weight, ""))
         last, self._forgetting = remembered(problem, self.posterior_, factor, self._forgetting)
         posterior: Posterior | MixturePosterior
+        tuning = self.tuning_
         if isinstance(last, MixturePosterior):
-            posterior = updated(problem, last, fit)
+            posterior, tuning = updated(problem, last, fit, self.tuning_)
         else:
             last = replace(last, ensemble=last.fitted.to(problem.prior.mean), before=None)
             problem = problem.with_prior(last.distribution)
             posterior = fit(problem)
         data = fingerprint(X, y, sample_weight, self.fingerprint_ or "")
         return self._keep_fit(
-            problem, posterior, self.tuning_, data, calibration=self.calibration_, held_out_prior=self._held_out_prior
+            problem, posterior, tuning, data, calibration=self.calibration_, held_out_prior=self._held_out_prior
         )
 
     def fit_shard(

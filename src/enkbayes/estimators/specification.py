@@ -22,6 +22,7 @@ from enkbayes.core.posterior import Posterior
 from enkbayes.core.problem import Problem
 from enkbayes.estimators.class_weight import class_weights, row_weights
 from enkbayes.inference.empirical_bayes import Tuning, feature_groups, parameter_groups, tune_prior, with_variances
+from enkbayes.inference.feature_frame import frames_of
 from enkbayes.inference.likelihood_fit import fit_likelihood
 from enkbayes.inference.prior_average import PriorAverage, average_posterior, fixed_width, weigh
 from enkbayes.inference.priors import groups_to_choose, is_auto, is_average, weight_and_intercept_priors
@@ -118,11 +119,10 @@ class Specification:
         )
         problem = create(X, y, prior, likelihood=likelihood, intercept=intercept, weights=weights, classes=classes)
         if isinstance(tuning, PriorAverage):
-            problem = with_variances(problem, self.width_groups(problem), tuning.heaviest)
-            if tuning.intercept is None:
-                return problem
-            alone = parameter_groups(problem.linear_logits("a prior"), weights=False, intercept=True)
-            return with_variances(problem, alone, [tuning.intercept])
+            if tuning.intercept is not None:
+                alone = parameter_groups(problem.linear_logits("a prior"), weights=False, intercept=True)
+                problem = with_variances(problem, alone, [tuning.intercept])
+            return problem.with_prior(tuning.prior(tuning.heaviest, problem, self.width_groups(problem)))
         return problem if tuning is None else with_variances(problem, self.groups(problem), tuning.variances)
 
     def posed(
@@ -151,6 +151,10 @@ class Specification:
         """Return the groups of parameters whose prior variances an average scales together."""
         return parameter_groups(problem.linear_logits("an average over the width of the prior"), self.prior_groups)
 
+    def centres(self, problem: Problem) -> bool:
+        """Return whether the prior is averaged over and refers to centred features."""
+        return is_average(self.prior_precision) and frames_of(problem, self.width_groups(problem))[0] is not None
+
     def groups(self, problem: Problem) -> Any:
         """Return the groups of parameters whose prior variances the evidence chooses, None if there are none."""
         linear = problem.linear_logits("a prior chosen by evidence")
@@ -169,7 +173,8 @@ class Specification:
         groups = self.groups(problem)
         if is_average(self.prior_precision):  # a sensible width, until all are compared
             widths = self.width_groups(problem)
-            problem = with_variances(problem, widths, fixed_width(problem, widths, "").heaviest)
+            average = fixed_width(problem, widths, "")
+            problem = problem.with_prior(average.prior(average.heaviest, problem, widths))
         problem = self.with_fitted_cutpoints(problem)
         if groups is None:
             return problem, None
@@ -196,9 +201,9 @@ class Specification:
         mixture, average = average_posterior(
             problem, groups, fit, tuning=known, particles=self.particles, seed=seed, short=short
         )
-        if mixture.held_out and not average.spreads:
+        if mixture.held_out and not any(each.sharper for each in average.components):
             self.warn_of_unused_sampler()
-        problem = with_variances(problem, groups, average.heaviest)
+        problem = problem.with_prior(average.prior(average.heaviest, problem, groups))
         return problem, mixture, self.with_intercept(average, problem)
 
     def tuned(self, problem: Problem) -> Tuning | PriorAverage | None:

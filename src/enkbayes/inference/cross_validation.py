@@ -16,6 +16,7 @@ import math
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ from enkbayes.core.problem import Problem
 from enkbayes.engine.arrays import to_numpy
 from enkbayes.inference.empirical_bayes import parameter_groups
 from enkbayes.inference.far_field import informative_rows
+from enkbayes.inference.feature_frame import in_its_frame
 from enkbayes.inference.folds import stratified_folds
 from enkbayes.inference.leave_one_out import is_accurate, leave_one_out_logits, leave_one_out_proba
 from enkbayes.inference.prior_average import average_posterior
@@ -104,7 +106,8 @@ def fits_to_others(
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # a fit of the other rows that has not converged predicts all the same
-                parts = [run(each, MeanField(tol=tol), particles=2) for each in posterior.problems(others)]
+                fit = partial(run, sampler=MeanField(tol=tol), particles=2)
+                parts = [in_its_frame(each, fit) for each in posterior.problems(others)]
         except Diverged:
             continue
         yield rows, posterior.with_components(parts)
@@ -320,5 +323,7 @@ def _mean_field(problem: Problem) -> Posterior:
 def _groups_by_variance(problem: Problem) -> Numbers:
     """Return the groups (P,) of weights with the same prior variance; an intercept keeps its prior."""
     linear = problem.linear_logits("cross-validation of an average")
+    if problem.prior.centre is not None:  # of an average over one width, whose features may have different units
+        return parameter_groups(linear)
     by_feature = to_numpy(problem.prior.cov).reshape(-1, linear.outputs or 1)[: linear.features, 0]
     return parameter_groups(linear, by_feature)

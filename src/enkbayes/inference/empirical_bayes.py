@@ -204,7 +204,7 @@ def with_variances(problem: Problem, groups: Numbers, variances: Any) -> Problem
     """Return the problem with these prior variances (G,) of the groups of its parameters (P,)."""
     found = np.asarray(variances, dtype=np.float64)[np.maximum(groups, 0)]
     cov = np.where(groups == FIXED, to_numpy(problem.prior.cov), found)
-    return problem.with_prior(Gaussian(to_numpy(problem.prior.mean), cov))
+    return problem.with_prior(Gaussian(to_numpy(problem.prior.mean), cov, problem.prior.centre))
 
 
 @dataclass

@@ -40,72 +40,129 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from typing import Any, TypeVar
 
 import numpy as np
 import scipy.sparse
 
 from enkbayes.core.caller import warn
+from enkbayes.core.gaussian import Gaussian
 from enkbayes.core.mixture import MixturePosterior
 from enkbayes.core.moments import Diverged
 from enkbayes.core.numerics import OutOfRange, in_range
 from enkbayes.core.posterior import Posterior
 from enkbayes.core.problem import Problem
-from enkbayes.engine.arrays import like, square, to_numpy
+from enkbayes.engine.arrays import dense_numpy, like, square, to_numpy
 from enkbayes.engine.rows import ArrayRows, Chunk, Sums
 from enkbayes.inference.empirical_bayes import FIXED, with_variances
-from enkbayes.inference.evidence import elbo
-from enkbayes.inference.many_classes import WidthAverage
+from enkbayes.inference.feature_frame import FeatureFrame, frames_of, in_its_frame
+from enkbayes.inference.folds import log_losses
+from enkbayes.inference.many_classes import WidthAverage, WidthChoice
 from enkbayes.inference.row_space import RowSpace, distinct_rows
 from enkbayes.inference.stacking import stacking_weights
-from enkbayes.inference.warm_fits import OUTSIDE, Kind, WarmFits, probabilities, short_fits
+from enkbayes.inference.warm_fits import OUTSIDE, Fits, Kind, WarmFits, probabilities, short_fits
 from enkbayes.samplers import MeanField
 from enkbayes.solvers.map_estimate import map_estimate
 
 Numbers = np.ndarray[Any, Any]
+T = TypeVar("T")
 LEAST = 1e-12  # probability that a row has at least, where logarithms are taken
 
 
 @dataclass(frozen=True)
-class PriorAverage:
-    """The widths that are averaged over, from narrow to wide.
+class Component:
+    """One Gaussian of the average.
 
-    widths : prior variance of the logit of a typical row, for each component
-    variances : of the weights, for each component one number for each group of features
-    weights : of the components in the average
-    prior_weights : of the components under the hyperprior
+    width : prior variance of the logit of a typical row
+    variances : prior variance of the weights, one number for each group of features; of standardised features, if the
+        component has `standardised` ones
+    weight : in the average
+    prior_weight : under the hyperprior
+    standardised : whether its prior is isotropic for standardised features
+    spread : share of the posterior's covariance that it has
+    around_mode : whether it is around the most probable weights instead of the mean
+    inside : whether it has hardly any variance outside the space of the rows
+    """
+
+    width: float
+    variances: tuple[float, ...]
+    weight: float
+    prior_weight: float
+    standardised: bool = False
+    spread: float = 1.0
+    around_mode: bool = False
+    inside: bool = False
+
+    @property
+    def sharper(self) -> bool:
+        """Whether it is not the posterior under its prior."""
+        return self.spread < 1 or self.around_mode or self.inside
+
+
+@dataclass(frozen=True)
+class PriorAverage:
+    """The Gaussians that are averaged over, from narrow to wide priors.
+
+    components : the Gaussians
     rows : number of rows that chose the weights, each predicted without itself; 0 if nothing was chosen
     message : a sentence
     intercept : variance of the intercept, if it was chosen too
-    spreads : share of the posterior's covariance that each component has; empty if all have all of it
-    modes : whether a component is around the most probable weights instead of the mean; empty if none is
-    insides : whether it has hardly any variance outside the space of the rows; empty if all have the prior's
+    centre, scale : means and standard deviations of the features, where the prior refers to centred ones; else empty
     log_loss : of a row, predicted without itself; None if nothing was chosen
     """
 
-    widths: tuple[float, ...]
-    variances: tuple[tuple[float, ...], ...]
-    weights: tuple[float, ...]
-    prior_weights: tuple[float, ...]
+    components: tuple[Component, ...]
     rows: int
     message: str
     intercept: float | None = None
-    spreads: tuple[float, ...] = ()
-    modes: tuple[bool, ...] = ()
-    insides: tuple[bool, ...] = ()
+    centre: tuple[float, ...] = ()
+    scale: tuple[float, ...] = ()
     log_loss: float | None = None
 
     @property
-    def precisions(self) -> Numbers:
-        """One precision (G,) for each group of features: the geometric mean over the components, by their weights."""
-        logs = np.log(np.asarray(self.variances))
-        return np.asarray(np.exp(-np.asarray(self.weights) @ logs))
+    def widths(self) -> tuple[float, ...]:
+        """The width of each component."""
+        return tuple(each.width for each in self.components)
 
     @property
-    def heaviest(self) -> tuple[float, ...]:
-        """The variances (G,) of the component with the largest weight."""
-        return self.variances[int(np.argmax(self.weights))]
+    def weights(self) -> tuple[float, ...]:
+        """The weight of each component."""
+        return tuple(each.weight for each in self.components)
+
+    @property
+    def heaviest(self) -> Component:
+        """The component with the largest weight."""
+        return max(self.components, key=lambda each: each.weight)
+
+    @property
+    def precisions(self) -> Numbers:
+        """One precision (G,) for each group of features, or (D,) for each feature if components standardise them: the
+        geometric mean over the components, by their weights.
+        """
+        squares = np.asarray(self.scale) ** 2 if any(each.standardised for each in self.components) else np.ones(1)
+        found = [np.asarray(each.variances) / (squares if each.standardised else 1.0) for each in self.components]
+        found = [variances * np.ones_like(squares) if len(squares) > 1 else variances for variances in found]
+        return np.asarray(np.exp(-np.asarray(self.weights) @ np.log(np.stack(found))))
+
+    def in_units_of(self, frames: Sequence[FeatureFrame | None]) -> PriorAverage:
+        """Return the average that knows the centre and, from the last of the coordinates, the scale of the features."""
+        if (last := frames[-1]) is None:
+            return self
+        return replace(self, centre=tuple(map(float, last.centre)), scale=tuple(map(float, last.scale)))
+
+    def frame(self, component: Component) -> FeatureFrame | None:
+        """The coordinates in which the prior of a component is isotropic; None for those of the features."""
+        if not self.centre:
+            return None
+        centre, scale = np.asarray(self.centre), np.asarray(self.scale)
+        return FeatureFrame(centre, scale if component.standardised else np.ones_like(scale))
+
+    def prior(self, component: Component, problem: Problem, groups: Numbers) -> Gaussian:
+        """Return the prior of a component; parameters without a group keep that of the problem."""
+        own, frame = with_variances(_uncentred(problem), groups, component.variances).prior, self.frame(component)
+        return own if frame is None else frame.prior(own)
 
 
 @dataclass(frozen=True)
@@ -270,31 +327,52 @@ def average_posterior(
     is. With `short`, mean-field fits of few steps, in the space of the rows where that is smaller, stand for `fit`.
     """
     grid, many = grid or grid_of(problem), WidthAverage()
-    if tuning is None and not grid.affordable(problem) and many.fits(problem):
-        mixture = many.posterior(problem, particles=particles, seed=seed)
-        return mixture, _described(problem, groups, mixture)
+    if tuning is None and not grid.affordable(problem) and many.fits(_uncentred(problem)):
+        return _PointEstimates.of(problem, groups, many).average(particles, seed)
     average = weigh(problem, groups, grid=grid) if tuning is None else tuning
-    if tuning is None and average.log_loss is not None and many.fits(problem):
-        choice = many.choose(problem)
-        if grid.prefers(choice.log_loss, average.log_loss, problem):
-            mixture = many.posterior(problem, choice, particles=particles, seed=seed)
-            return mixture, _described(problem, groups, mixture)
-    if short and isinstance(problem.rows, ArrayRows) and problem.dim <= MeanField.dense:
-        return mixture_of(problem, groups, average, *short_fits(problem, groups, fit, particles, seed)), average
-    return mixture_of(problem, groups, average, fit), average
+    if tuning is None and average.log_loss is not None and many.fits(_uncentred(problem)):
+        points = _PointEstimates.of(problem, groups, many)
+        if grid.prefers(points.choice.log_loss, average.log_loss, problem):
+            return points.average(particles, seed)
+    short = short and isinstance(problem.rows, ArrayRows) and problem.dim <= MeanField.dense
+    make = partial(short_fits, groups=groups, fit=fit, particles=particles, seed=seed) if short else None
+    return mixture_of(problem, groups, average, fit, make), average
 
 
-def _described(problem: Problem, groups: Numbers, mixture: MixturePosterior) -> PriorAverage:
-    """Return the widths of a mixture."""
-    own = [problem.with_prior(prior) for prior in mixture.priors]
-    return PriorAverage(
-        widths=tuple(logit_variance(each, groups) for each in own),
-        variances=tuple(tuple(map(float, _shape(each, groups))) for each in own),
-        weights=mixture.weights,
-        prior_weights=mixture.prior_weights,
-        rows=problem.size,
-        message=mixture.message,
-    )
+@dataclass(frozen=True, eq=False)
+class _PointEstimates:
+    """An average over point estimates of a problem, in the coordinates in which left-out rows are most probable."""
+
+    problem: Problem
+    groups: Numbers
+    frame: FeatureFrame | None
+    frames: tuple[FeatureFrame | None, ...]
+    many: WidthAverage
+    choice: WidthChoice
+
+    @classmethod
+    def of(cls, problem: Problem, groups: Numbers, many: WidthAverage) -> _PointEstimates:
+        """Choose the average in each of the coordinates that are worth trying."""
+        frames = frames_of(problem, groups)
+        inner = [_inside(problem, frame) for frame in frames]
+        tried = [
+            cls(own, groups, frame, frames, many, many.choose(own)) for own, frame in zip(inner, frames, strict=True)
+        ]
+        return min(tried, key=lambda each: each.choice.log_loss)
+
+    def average(self, particles: int, seed: int) -> tuple[MixturePosterior, PriorAverage]:
+        """Return the mixture, and what it averages over."""
+        mixture = self.many.posterior(self.problem, self.choice, particles=particles, seed=seed)
+        own, frame = [self.problem.with_prior(prior) for prior in mixture.priors], self.frame
+        standardised = _standardised(frame)
+        components = []
+        for each, weight, prior_weight in zip(own, mixture.weights, mixture.prior_weights, strict=True):
+            variances = tuple(map(float, _shape(each, self.groups)))
+            width = logit_variance(each, self.groups)
+            components.append(Component(width, variances, weight, prior_weight, standardised))
+        found = PriorAverage(tuple(components), self.problem.size, mixture.message)
+        average = found.in_units_of(self.frames)
+        return mixture if frame is None else frame.mixture(mixture), average
 
 
 def weigh(problem: Problem, groups: Numbers, *, grid: WidthGrid | None = None) -> PriorAverage:
@@ -311,34 +389,41 @@ def weigh(problem: Problem, groups: Numbers, *, grid: WidthGrid | None = None) -
     return found
 
 
-def updated(problem: Problem, mixture: MixturePosterior, fit: Callable[[Problem], Posterior]) -> MixturePosterior:
-    """Return the mixture after more rows: every component is the prior of its next fit, and its weight is multiplied by
-    the evidence of the rows, how probable they were to it.
+def updated(
+    problem: Problem, mixture: MixturePosterior, fit: Callable[[Problem], Posterior], average: T
+) -> tuple[MixturePosterior, T]:
+    """Return the mixture after more rows, and the average with the number of all rows: every component is the prior of
+    its next fit, and the weights of those that predicted the new rows better grow.
 
-    The prior of the problem is not used. Point estimates have no spread to learn with, and stay as they are.
+    They are those of stacking for what each component predicted of the new rows before it learned them, around the
+    weights so far, which count as much as the rows that have chosen them. Evidence would compare components, too, but
+    its bounds are looser for wide priors. Point estimates have no spread to learn with, and stay as they are.
 
     >>> import enkbayes as eb
     >>> rng = np.random.default_rng(0)
     >>> features = rng.standard_normal((200, 3))
     >>> first, second = (eb.Problem.create(x, x[:, 0] > 0) for x in np.split(features, 2))
-    >>> mixture, _ = average_over_widths(first, np.zeros(3, dtype=int), eb.run)
-    >>> later = updated(second, mixture, eb.run)
-    >>> len(later.components) == len(mixture.components), later.weights != mixture.weights
-    (True, True)
+    >>> mixture, average = average_over_widths(first, np.zeros(3, dtype=int), eb.run)
+    >>> later, average = updated(second, mixture, eb.run, average)
+    >>> len(later.components) == len(mixture.components), later.weights != mixture.weights, average.rows
+    (True, True, 200)
     """
+    frame = FeatureFrame.of(problem.prior)
     components, priors, logs = [], [], []
-    for component, weight in zip(mixture.components, mixture.weights, strict=True):
-        before = replace(component, ensemble=component.fitted.to(problem.prior.mean), before=None)
-        own = replace(problem.with_prior(before.distribution), likelihood=component.likelihood)
-        found = replace(fit(own), state=None)
-        components.append(found)
-        priors.append(own.prior)
-        logs.append(math.log(max(weight, 1e-300)) + elbo(own, found).value)
-    weights = np.exp(np.asarray(logs) - max(logs))
-    weights /= weights.sum()
-    return MixturePosterior(
-        tuple(components), tuple(map(float, weights)), tuple(priors), mixture.weights, mixture.message
-    )
+    for component in mixture.components:
+        proba = to_numpy(component.predict_proba(problem.features))
+        logs.append(-log_losses(np.maximum(proba, LEAST), to_numpy(problem.targets)))
+        before = component.fitted.to(problem.prior.mean)
+        before = before if frame is None else frame.ensemble(before, inwards=True)
+        prior = replace(component, ensemble=before, before=None).distribution
+        priors.append(prior if frame is None else frame.prior(prior))
+        own = replace(problem.with_prior(priors[-1]), likelihood=component.likelihood)
+        components.append(replace(in_its_frame(own, fit), state=None))
+    rows = average.rows if isinstance(average, PriorAverage) else 0
+    weights = stacking_weights(np.stack(logs), problem.counts, rows, np.asarray(mixture.weights))
+    found_weights = tuple(map(float, weights / weights.sum()))
+    later = MixturePosterior(tuple(components), found_weights, tuple(priors), mixture.weights, mixture.message)
+    return later, replace(average, rows=rows + problem.size) if isinstance(average, PriorAverage) else average
 
 
 def average_over_widths(
@@ -377,49 +462,69 @@ def mixture_of(
     groups: Numbers,
     average: PriorAverage,
     fit: Callable[[Problem], Posterior],
-    mode: Callable[[Problem], Any] | None = None,
+    short: Callable[[Problem], Fits] | None = None,
 ) -> MixturePosterior:
-    """Return the mixture of the fits to all rows under each prior of an average, the heaviest first to be fitted;
-    `mode` finds the most probable weights of a problem.
+    """Return the mixture of the fits to all rows under each prior of an average, the heaviest first to be fitted. Of a
+    problem in the coordinates of a component, `short` returns the functions that fit it and find its most probable
+    weights; by default they are `fit`, and a search.
     """
-    count, mode = len(average.widths), mode or _mode
-    spreads = average.spreads or (1.0,) * count
-    modes, insides = (kinds or (False,) * count for kinds in (average.modes, average.insides))
-    space = RowSpace.of(distinct_rows(problem.in_double()), groups) if any(insides) else None
-    fitted: dict[tuple[float, ...], Posterior] = {}
+    parts: dict[bool, _Part] = {}
+    found: dict[Component, Posterior] = {}
     points: Any = None
-    for k in map(int, np.argsort(-np.asarray(average.weights), kind="stable")):
-        if average.variances[k] in fitted:
-            continue
-        found = replace(fit(with_variances(problem, groups, average.variances[k])), state=None)
-        points = found.ensemble.points if points is None else points
-        if np.array_equal(to_numpy(found.ensemble.points), to_numpy(points)):
-            found = replace(found, ensemble=replace(found.ensemble, points=points))  # stored once
-        fitted[average.variances[k]] = found
-    components = []
-    for each, spread, around_mode, inside in zip(average.variances, spreads, modes, insides, strict=True):
-        found = fitted[each]
-        if inside and space is not None:
-            found = replace(found, ensemble=space.narrowed(found.ensemble, OUTSIDE), before=None)
-        if spread < 1:
-            found = replace(found, ensemble=found.ensemble.scaled(1.0, spread), before=None)
-        if around_mode:
-            centre = like(mode(with_variances(problem, groups, each)), found.ensemble.mean)
-            found = replace(found, ensemble=replace(found.ensemble, mean=centre))
-        components.append(found)
-    priors = tuple(with_variances(problem, groups, each).prior for each in average.variances)
+    for each in sorted(average.components, key=lambda each: -each.weight):
+        if each.standardised not in parts:
+            frame = average.frame(each) if isinstance(problem.rows, ArrayRows) else None
+            own = _inside(problem, frame)
+            parts[each.standardised] = _Part(own, groups, frame, *((fit, None) if short is None else short(own)))
+        part = parts[each.standardised]
+        prior = average.prior(each, problem, groups) if part.frame is None else None
+        found[each] = part.posterior(each, prior, points)
+        points = found[each].ensemble.points if points is None else points
     return MixturePosterior(
-        tuple(components),
+        tuple(found[each] for each in average.components),
         average.weights,
-        priors,
-        average.prior_weights,
+        tuple(average.prior(each, problem, groups) for each in average.components),
+        tuple(each.prior_weight for each in average.components),
         average.message,
-        any(insides) or min(spreads) < 1,
+        any(each.sharper for each in average.components),
     )
 
 
-def _mode(problem: Problem) -> Any:
-    return map_estimate(problem, tol=1e-4).theta
+@dataclass(eq=False)
+class _Part:
+    """The components of a mixture whose fits have the same coordinates."""
+
+    problem: Problem
+    groups: Numbers
+    frame: FeatureFrame | None
+    fit: Callable[[Problem], Posterior]
+    mode: Callable[[Problem], Any] | None
+    fitted: dict[tuple[float, ...], Posterior] = field(default_factory=dict)
+
+    def posterior(self, component: Component, prior: Gaussian | None, points: Any) -> Posterior:
+        """Return a component with all features as they were given; equal points are stored once."""
+        own = (
+            self.problem.with_prior(prior) if prior else with_variances(self.problem, self.groups, component.variances)
+        )
+        if component.variances not in self.fitted:
+            found = replace(self.fit(own), state=None)
+            if points is not None and np.array_equal(to_numpy(found.ensemble.points), to_numpy(points)):
+                found = replace(found, ensemble=replace(found.ensemble, points=points))
+            self.fitted[component.variances] = found
+        found = self.fitted[component.variances]
+        if component.inside and self.space is not None:
+            found = replace(found, ensemble=self.space.narrowed(found.ensemble, OUTSIDE), before=None)
+        if component.spread < 1:
+            found = replace(found, ensemble=found.ensemble.scaled(1.0, component.spread), before=None)
+        if component.around_mode:
+            mode = map_estimate(own, tol=1e-4).theta if self.mode is None else self.mode(own)
+            found = replace(found, ensemble=replace(found.ensemble, mean=like(mode, found.ensemble.mean)))
+        return found if self.frame is None else self.frame.outside(found)
+
+    @cached_property
+    def space(self) -> RowSpace | None:
+        """The space of the rows, if it is smaller than that of the features."""
+        return RowSpace.of(distinct_rows(self.problem.in_double()), self.groups)
 
 
 def weigh_widths(problem: Problem, groups: Numbers, *, grid: WidthGrid | None = None) -> PriorAverage:
@@ -430,21 +535,45 @@ def weigh_widths(problem: Problem, groups: Numbers, *, grid: WidthGrid | None = 
     >>> weigh_widths(Problem.create(features, features[:, 0] > 0), np.zeros(5, dtype=int)).rows
     100
     """
-    return WidthSearch.of(problem, groups, grid or grid_of(problem)).average(problem.size)
+    grid = grid or grid_of(problem)
+    if not _uncentred(problem).prior.diagonal:
+        raise ValueError("the prior has a full covariance; expected a diagonal one to average over its width")
+    return SearchedPriors.of(problem, groups, grid).average(problem.size)
 
 
 def fixed_width(problem: Problem, groups: Numbers, why: str, *, grid: WidthGrid | None = None) -> PriorAverage:
     """Return the grid's `fallback` as the only width, for data of which no rows can be held out.
 
     >>> problem = Problem.create([[1.0, 1.0], [0.0, 2.0]], [1, 0])
-    >>> fixed_width(problem, np.zeros(2, dtype=int), "rows are not in memory").variances
-    ((1.0,),)
+    >>> fixed_width(problem, np.zeros(2, dtype=int), "rows are not in memory").components[0].variances
+    (1.0,)
     """
-    grid = grid or grid_of(problem)
-    shape, unit = _shape(problem, groups), logit_variance(problem, groups)
-    variances = tuple(float(x) for x in shape * grid.fallback / unit)
+    grid, frames = grid or grid_of(problem), frames_of(problem, groups)
+    own = _inside(problem, frames[-1])
+    variances = tuple(float(x) for x in _shape(own, groups) * grid.fallback / logit_variance(own, groups))
     message = f"one prior width, logit variance {grid.fallback:g}, because {why}"
-    return PriorAverage((grid.fallback,), (variances,), (1.0,), (1.0,), 0, message)
+    component = Component(grid.fallback, variances, 1.0, 1.0, _standardised(frames[-1]))
+    return PriorAverage((component,), 0, message).in_units_of(frames)
+
+
+def _inside(problem: Problem, frame: FeatureFrame | None) -> Problem:
+    """Return a problem in some coordinates, or with its features as they are."""
+    return _uncentred(problem) if frame is None else frame.inside(problem)
+
+
+def _standardised(frame: FeatureFrame | None) -> bool:
+    """Return whether features are divided by their standard deviations."""
+    return frame is not None and frame.standardised
+
+
+def _uncentred(problem: Problem) -> Problem:
+    """Return a problem whose prior, if an average has chosen it, is one for features that are centred already."""
+    prior, linear = problem.prior, problem.linear_logits("an average over the width of the prior")
+    if prior.centre is None:
+        return problem
+    cov = to_numpy(prior.cov).copy()
+    cov[: linear.features * (linear.outputs or 1)] = 1.0
+    return problem.with_prior(Gaussian(to_numpy(prior.mean), cov))
 
 
 def logit_variance(problem: Problem, groups: Numbers) -> float:
@@ -456,11 +585,12 @@ def logit_variance(problem: Problem, groups: Numbers) -> float:
     """
     linear = problem.linear_logits("an average over the width of the prior")
     outputs = linear.outputs or 1
+    centre = None if problem.prior.centre is None else to_numpy(problem.prior.centre)
     variances = np.where(groups == FIXED, 0.0, to_numpy(problem.prior.cov))
     by_feature = variances.reshape(-1, outputs).mean(axis=1)[: linear.features]
 
     def contribution(chunk: Chunk) -> Sums:
-        squares = square(chunk.features)
+        squares = square(chunk.features if centre is None else dense_numpy(chunk.features) - centre)
         squares = squares if scipy.sparse.issparse(squares) else to_numpy(squares)
         weighted = np.asarray(chunk.counts @ squares).reshape(-1)
         return weighted @ by_feature + np.zeros(1), np.asarray([chunk.counts.sum()])
@@ -476,6 +606,7 @@ def logit_variance(problem: Problem, groups: Numbers) -> float:
 class Compared:
     """Widths (W,) that were compared, their log evidence and log prior weight (W,), and, for each of the rows with
     these weights (N,), the probability (N, W, 1 + S) of its class without its fold; None where there are no folds.
+    `part` (W,) is the number of the coordinates.
     """
 
     widths: Numbers
@@ -483,13 +614,73 @@ class Compared:
     log_prior: Numbers
     counts: Numbers
     proba: Numbers | None
+    part: Numbers
+
+    @classmethod
+    def joined(cls, parts: Sequence[Compared]) -> Compared:
+        """Return what was compared in several coordinates, which are equally probable beforehand."""
+        if len(parts) == 1:
+            return parts[0]
+        logs, widths, log_prior = (
+            np.concatenate([getattr(p, name) for p in parts]) for name in ("logs", "widths", "log_prior")
+        )
+        proba = None if parts[0].proba is None else np.concatenate([p.proba for p in parts], axis=1)
+        number = np.repeat(np.arange(len(parts)), [len(p.widths) for p in parts])
+        return cls(widths, logs, log_prior - math.log(len(parts)), parts[0].counts, proba, number)
+
+
+@dataclass(frozen=True, eq=False)
+class SearchedPriors:
+    """The searches along the grid in each of the coordinates that are worth trying, with the same rows and folds."""
+
+    frames: tuple[FeatureFrame | None, ...]
+    searches: tuple[WidthSearch, ...]
+    grid: WidthGrid
+
+    @classmethod
+    def of(cls, problem: Problem, groups: Numbers, grid: WidthGrid) -> SearchedPriors:
+        """Pose the searches. The order of the rows is that in the last coordinates, in which units do not matter."""
+        frames = frames_of(problem, groups)
+        rows = distinct_rows(_inside(problem.in_double(), frames[-1]))
+        if rows.likelihood.outputs is None and min(rows.dim, rows.size) > grid.most:
+            rows = rows.subset(np.sort(np.random.default_rng(10).permutation(rows.size)[: grid.most]))
+        last, searches = frames[-1], []
+        for frame in frames:
+            own = rows
+            if frame is not None and last is not None and frame is not last:
+                own = rows.with_arrays(features=rows.features * (last.scale / frame.scale))
+            searches.append(WidthSearch.of(own, groups, grid))
+        return cls(frames, tuple(searches), searches[0].grid)
+
+    def average(self, rows: int) -> PriorAverage:
+        """Return the weights of the widths; `rows` is the number of rows before equal ones were joined."""
+        grid, first = self.grid, self.searches[0]
+        found = Compared.joined([search.compared() for search in self.searches])
+        problem, folds = first.problem, len(np.unique(first.folds))
+        weights = grid.weights(found.logs, found.log_prior, found.proba, found.counts, problem.likelihood.n_classes)
+        kept = np.argwhere(weights >= min(grid.negligible, float(weights.max())))
+        total = sum(weights[i, s] for i, s in kept)
+        components = []
+        for i, s in kept:
+            search, frame = self.searches[found.part[i]], self.frames[found.part[i]]
+            width = float(found.widths[i])
+            variances = tuple(map(float, search.variances(width)))
+            weight, prior_weight = float(weights[i, s] / total), float(np.exp(found.log_prior[i]))
+            components.append(Component(width, variances, weight, prior_weight, _standardised(frame), *grid.kinds[s]))
+        loss = None
+        if found.proba is not None:
+            proba = np.einsum("nws,ws->n", found.proba, np.where(weights >= grid.negligible, weights, 0.0))
+            loss = -float(found.counts @ np.log(np.maximum(proba, LEAST)) / found.counts.sum())
+        message = _message(components, rows, folds, grid)
+        average = PriorAverage(tuple(components), rows if folds > 1 else 0, message, log_loss=loss)
+        return average.in_units_of(self.frames)
 
 
 @dataclass(eq=False)
 class WidthSearch:
     """Fits along the grid, in the space of the rows: to all rows, and without each fold.
 
-    problem, groups : rows in their order, equal ones joined, in the space that they span
+    problem, groups : distinct rows in their order, in the space that they span
     shape, unit : prior variances of the groups, and the logit variance that they give
     folds : the fold of each row
     """
@@ -504,16 +695,11 @@ class WidthSearch:
 
     @classmethod
     def of(cls, problem: Problem, groups: Numbers, grid: WidthGrid) -> WidthSearch:
-        """Pose the search."""
-        if not problem.prior.diagonal:
-            raise ValueError("the prior has a full covariance; expected a diagonal one to average over its width")
-        problem = distinct_rows(problem.in_double())
+        """Pose the search for distinct rows."""
         shape = _shape(problem, groups)
         shape = shape / shape[0]  # ratios alone count, and the same ones give the same weights, bit by bit
         problem = with_variances(problem, groups, shape)
         unit = logit_variance(problem, groups)
-        if problem.likelihood.outputs is None and min(problem.dim, problem.size) > grid.most:
-            problem = problem.subset(np.sort(np.random.default_rng(10).permutation(problem.size)[: grid.most]))
         space = RowSpace.of(problem, groups)
         if space is not None:
             problem, groups = space.problem, space.groups
@@ -543,37 +729,11 @@ class WidthSearch:
         tried = sorted(evidence)
         table = np.stack([proba[k] for k in tried], axis=1) if len(np.unique(self.folds)) > 1 else None
         logs, counts = np.asarray([evidence[k] for k in tried]), np.asarray(self.problem.weights)
-        return Compared(np.asarray(grid.widths)[tried], logs, log_prior[tried], counts, table)
+        widths, part = np.asarray(grid.widths)[tried], np.zeros(len(tried), dtype=int)
+        return Compared(widths, logs, log_prior[tried], counts, table, part)
 
-    def average(self, rows: int) -> PriorAverage:
-        """Return the weights of the widths; `rows` is the number of rows before equal ones were joined."""
-        grid, found, folds = self.grid, self.compared(), len(np.unique(self.folds))
-        classes = self.problem.likelihood.n_classes
-        weights = grid.weights(found.logs, found.log_prior, found.proba, found.counts, classes)
-        kept = np.argwhere(weights >= min(grid.negligible, float(weights.max())))
-        shares = np.asarray([weights[i, s] for i, s in kept])
-        shares /= shares.sum()
-        widths = tuple(float(found.widths[i]) for i, _ in kept)
-        kinds = [grid.kinds[s] for _, s in kept]
-        spreads, modes, insides = zip(*kinds, strict=True)
-        sharper, loss = min(spreads) < 1 or any(insides), None
-        if found.proba is not None:
-            proba = np.einsum("nws,ws->n", found.proba, np.where(weights >= grid.negligible, weights, 0.0))
-            loss = -float(found.counts @ np.log(np.maximum(proba, LEAST)) / found.counts.sum())
-        return PriorAverage(
-            widths=widths,
-            variances=tuple(tuple(map(float, self._variances(width))) for width in widths),
-            weights=tuple(map(float, shares)),
-            prior_weights=tuple(float(np.exp(found.log_prior[i])) for i, _ in kept),
-            rows=rows if folds > 1 else 0,
-            message=_message(widths, kinds, shares, rows, folds, grid),
-            spreads=spreads if sharper else (),
-            modes=modes if sharper else (),
-            insides=insides if sharper else (),
-            log_loss=loss,
-        )
-
-    def _variances(self, width: float) -> Numbers:
+    def variances(self, width: float) -> Numbers:
+        """Return the prior variances (G,) of the groups at a width."""
         return self.shape * (width / self.unit)
 
     def _compared(self, k: int) -> tuple[float, Numbers]:
@@ -583,7 +743,7 @@ class WidthSearch:
         found = np.full((self.problem.size, len(self.grid.kinds)), LEAST)
         before = self.fits.last
         try:
-            whole = self.fits.whole(with_variances(self.problem, self.groups, self._variances(self.grid.widths[k])))
+            whole = self.fits.whole(with_variances(self.problem, self.groups, self.variances(self.grid.widths[k])))
             evidence = whole.log_evidence
         except (Diverged, OutOfRange, np.linalg.LinAlgError):
             self.fits.last = before
@@ -616,21 +776,22 @@ def _normalised(logs: Numbers) -> Numbers:
     return np.asarray(weights / weights.sum())
 
 
-def _message(
-    widths: Sequence[float], kinds: Sequence[Kind], weights: Numbers, size: int, folds: int, grid: WidthGrid
-) -> str:
+def _message(components: Sequence[Component], size: int, folds: int, grid: WidthGrid) -> str:
     by_width: dict[float, float] = {}
-    for width, weight in zip(widths, weights, strict=True):
-        by_width[width] = by_width.get(width, 0.0) + float(weight)
+    for each in sorted(components, key=lambda each: each.width):
+        by_width[each.width] = by_width.get(each.width, 0.0) + each.weight
     parts = ", ".join(f"{width:g} ({100 * share:.0f} %)" for width, share in by_width.items())
     how = f"evidence and {folds} folds of {size:,} rows" if folds > 1 else "evidence"
     found = f"averaged over prior widths, logit variances {parts}, weighted by {how}"
-    sharp = [(weight, kind) for weight, kind in zip(weights, kinds, strict=True) if kind != grid.kinds[0]]
+    if standardised := 100 * sum(each.weight for each in components if each.standardised):
+        found += f"; {standardised:.0f} % for standardised features"
+    sharp = [each for each in components if each.sharper]
     if sharp:
-        shares = " or ".join(f"{share:g}" for share in sorted({share for _, (share, _, _) in sharp}))
-        inside = " in the space of the rows" if any(inside for _, (_, _, inside) in sharp) else ""
-        total = 100 * sum(weight for weight, _ in sharp)
+        shares = " or ".join(f"{share:g}" for share in sorted({each.spread for each in sharp}))
+        inside = " in the space of the rows" if any(each.inside for each in sharp) else ""
+        total = 100 * sum(each.weight for each in sharp)
         found += f"; {total:.0f} % with a covariance of {shares} times the posterior's{inside}, by held-out rows"
+    widths = sorted(by_width)
     if widths[-1] == grid.widths[-1] and by_width[widths[-1]] > 0.5:
         return f"{found}; the data do not determine the width, which is as wide as allowed"
     return found

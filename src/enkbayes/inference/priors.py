@@ -97,7 +97,9 @@ def chosen_precision(precision: Any, chosen: np.ndarray[Any, Any] | None, groups
     """Return the precision of the weights: as given, or the chosen one, a number or an array (D,) with groups."""
     if not (is_auto(precision) or is_average(precision)) or chosen is None:
         return precision
-    return float(chosen[0]) if groups is None else chosen[feature_groups(dim, groups)]
+    if groups is None:
+        return float(chosen[0]) if len(chosen) < dim or dim == 1 else chosen
+    return chosen[feature_groups(dim, groups)]
 
 
 def precision_of(prior: Gaussian, parameters: slice) -> Any:

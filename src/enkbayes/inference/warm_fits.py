@@ -33,6 +33,8 @@ Numbers = np.ndarray[Any, Any]
 Kind = tuple[float, bool, bool]
 """A Gaussian made of a fit N(m, C): the share s of its covariance, whether it is around the most probable weights
 instead of m, and whether it has hardly any variance outside the space of the fitted rows, where C is the prior's."""
+Fits = tuple[Callable[[Problem], Posterior], Callable[[Problem], Any] | None]
+"""Functions that fit a problem and find its most probable weights; None where there is none for the latter."""
 OUTSIDE = 1e-4  # share of the variance outside that it has
 
 
@@ -196,7 +198,7 @@ class WarmFits:
 
 def short_fits(
     problem: Problem, groups: Numbers, fit: Callable[[Problem], Posterior], particles: int, seed: int
-) -> tuple[Callable[[Problem], Posterior], Callable[[Problem], Array] | None]:
+) -> Fits:
     """Return the functions that fit a problem and find its most probable weights: in the space of the rows where that
     is smaller, and in few rounds where particles are too few for averages over them; otherwise `fit`, and None.
     """

@@ -27,7 +27,7 @@ from enkbayes.inference.far_field import Extent, FarFieldChoice
 from enkbayes.inference.feature_far_field import FeatureFarField, FeatureScore
 from enkbayes.inference.held_out import Calibration, Candidate, Score
 from enkbayes.inference.prediction_verdict import PredictionVerdict
-from enkbayes.inference.prior_average import PriorAverage
+from enkbayes.inference.prior_average import Component, PriorAverage
 from enkbayes.inference.rejection import HeldOutConfidence
 from enkbayes.inference.trust import Trust
 from enkbayes.inference.views import ViewsChoice
@@ -56,6 +56,7 @@ TYPES: dict[str, type] = {
     "Evidence": Evidence,
     "Tuning": Tuning,
     "PriorAverage": PriorAverage,
+    "PriorComponent": Component,
     "FeatureFarField": FeatureFarField,
     "Extent": Extent,
     "FarFieldChoice": FarFieldChoice,
