@@ -38,7 +38,7 @@ CASES = {
     "negative weights": (lambda: eb.Problem.create(X, Y, weights=[-1, 1, 1, 1, 1, 1]), "non-negative"),
     "NaN weights": (lambda: eb.Problem.create(X, Y, weights=[np.nan] * 6), "not finite"),
     "zero weights": (lambda: eb.Problem.create(X, Y, weights=[0] * 6), "all weights are zero"),
-    "huge weights": (lambda: eb.Problem.create(X, Y, weights=[1e101] * 6), "so divide them"),
+    "huge weights": (lambda: eb.Problem.create(X, Y, weights=[1e101] * 6), "divide all by a constant"),
     "labels of other kinds than the classes": (
         lambda: eb.Problem.create(X, Y, classes=["a", "b"]),
         "both as text or both as numbers",

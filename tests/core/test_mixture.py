@@ -146,9 +146,9 @@ def test_without_priors_nothing_is_compared_with_data(found):
 
 
 def test_weights_must_fit_the_components(found):
-    with pytest.raises(ValueError, match="expected as many, with the sum 1"):
+    with pytest.raises(ValueError, match="expected 3, with the sum 1"):
         replace(found, weights=(0.5, 0.5))
-    with pytest.raises(ValueError, match="expected as many, with the sum 1"):
+    with pytest.raises(ValueError, match="expected 3, with the sum 1"):
         replace(found, weights=(0.5, 0.5, 0.5))
     with pytest.raises(ValueError, match="differ in particles, parameters"):
         MixturePosterior((found.components[0], mixture(4).components[0]), (0.5, 0.5))

@@ -223,8 +223,8 @@ def nan():
         ([(FEATURES, LABELS[:10])], "expected \\(n, D\\) and n labels"),
         ([(FEATURES[:5], LABELS[:5]), (FEATURES[5:, :3], LABELS[5:])], "expected 5 columns"),
         ([FEATURES], r"chunk 0 is a ndarray; .*\(rows in memory go to Problem.create\)"),
-        ([(FEATURES, np.asarray([None, *"ab" * 149, "a"]))], "labels of rows 0 and on have missing ones"),
-        ([(FEATURES, np.where(np.arange(300) % 2, 1.0, np.nan))], "labels of rows 0 and on have missing ones"),
+        ([(FEATURES, np.asarray([None, *"ab" * 149, "a"]))], "some labels from row 0 on are missing"),
+        ([(FEATURES, np.where(np.arange(300) % 2, 1.0, np.nan))], "some labels from row 0 on are missing"),
         ([(FEATURES, np.asarray([1, *"ab" * 149, "a"], dtype=object))], "of several kinds, int, str"),
         ([(FEATURES[:9], ["a"] * 9), (FEATURES[9:], np.arange(291))], "of several kinds, int, str"),
         (None, "the source is a NoneType; expected what can be iterated"),
@@ -238,7 +238,7 @@ def test_bad_sources_get_one_sentence(source, sentence):
 
 def test_a_generator_can_be_read_only_once():
     problem = eb.Problem.stream(chunk for chunk in Chunks(LABELS))
-    with pytest.raises(ValueError, match="again and again"):
+    with pytest.raises(ValueError, match="can be read repeatedly"):
         eb.run(problem)
 
 

@@ -74,7 +74,7 @@ def test_files_keep_the_weights(iris, class_weight, tmp_path):
 @pytest.mark.parametrize(
     ("wrong", "match"),
     [
-        ({"d": 1.0}, "class_weight has the key 'd'; expected classes, of which there are"),
+        ({"d": 1.0}, "class_weight has the key 'd'; expected one of the classes"),
         ({"a": -1.0}, "the smallest weight is -1; expected non-negative weights"),
         ("equal", "class_weight is 'equal'; expected None, a dict of weights"),
     ],

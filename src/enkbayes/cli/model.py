@@ -63,8 +63,8 @@ class TableModel:
             return float(self.classifier.reject_threshold(max_error=max_error))
         except AttributeError:
             raise ValueError(
-                "the model remembers no confidences, which --max-error needs; fit it again with enkbayes fit in one "
-                "process, or call clf.remember() before clf.save()"
+                "--max-error needs confidences of held-out rows, and the model file has none; fit again with enkbayes "
+                "fit in one process, or call clf.remember() before clf.save()"
             ) from None
 
     def features(self, table: Table, target: str | None = None) -> Vector:

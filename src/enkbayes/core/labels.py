@@ -152,7 +152,7 @@ def observation_weights(weights: Any, size: int, *, positive: bool = True) -> np
     if positive and not np.any(values > 0):
         raise ValueError(ALL_ZERO)
     if np.max(values, initial=0) > MOST:
-        raise ValueError(f"the largest weight is {values.max():g}; expected weights up to {MOST:g}, so divide them")
+        raise ValueError(f"the largest weight is {values.max():g}; expected at most {MOST:g}: divide all by a constant")
     return values
 
 

@@ -75,7 +75,7 @@ class MixturePosterior:
     def __post_init__(self) -> None:
         count, weights = len(self.components), _numbers(self.weights)
         if not count or weights.shape != (count,) or not np.all(weights >= 0) or abs(weights.sum() - 1) > 1e-6:
-            raise ValueError(f"{count} components have the weights {self.weights}; expected as many, with the sum 1")
+            raise ValueError(f"{count} components have the weights {self.weights}; expected {count}, with the sum 1")
         if len(self.priors) not in (0, count) or len(self.prior_weights) != len(self.priors):
             raise ValueError(
                 f"{count} components have {len(self.priors)} priors and {len(self.prior_weights)} prior weights; "

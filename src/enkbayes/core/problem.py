@@ -132,7 +132,7 @@ class Problem:
     ) -> Problem:
         """Return the problem of all rows of a source that is read chunk by chunk, once for every step.
 
-        A source is anything that can be iterated again and again and yields (features (n, D), labels (n,)) or
+        A source is anything that can be iterated repeatedly and yields (features (n, D), labels (n,)) or
         (features, labels, weights): a torch DataLoader, a list of arrays, `enkbayes.engine.NpyRows`, or a class of your
         own with `__iter__`. A path names an .npz file, whose arrays are X and `target` (default y), or a .parquet file
         with a column `target`. The source is read once to learn its size and classes and to check it. Its array
@@ -150,7 +150,7 @@ class Problem:
             raise ValueError(f"target={target!r} names the labels in a file; this source yields its own")
         if not isinstance(source, Iterable):
             raise ValueError(
-                f"the source is a {type(source).__name__}; expected what can be iterated again and again, such as a "
+                f"the source is a {type(source).__name__}; expected what can be iterated repeatedly, such as a "
                 "list of (features, labels), a DataLoader, NpyRows, or the path of a file"
             )
         problem, positive = cls._streamed(source, prior, likelihood, intercept, classes, chunk)

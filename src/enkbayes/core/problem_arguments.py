@@ -120,7 +120,7 @@ def _classes_among(labels: Any, row: int) -> set[Any]:
     except TypeError:  # text and numbers
         found = set(labels.tolist())
     if any(label is None or (isinstance(label, float) and math.isnan(label)) for label in found):
-        raise ValueError(f"labels of rows {row:,} and on have missing ones; drop those rows first")
+        raise ValueError(f"some labels from row {row:,} on are missing; drop those rows first")
     return found
 
 

@@ -255,8 +255,8 @@ def npz_headers(path: str | Path) -> dict[str, NpyHeader]:
                 header = NpyHeader.read(file, f"array {name!r} of {path}")
             if not header.dtype.hasobject and header.size > member.file_size:
                 raise ValueError(
-                    f"array {name!r} of {path} claims {bytes_in_words(header.size)} and the file holds"
-                    f" {bytes_in_words(member.file_size)} of it; write the file again"
+                    f"array {name!r} of {path} needs {bytes_in_words(header.size)} by its header, and the file holds"
+                    f" {bytes_in_words(member.file_size)}; write the file again"
                 )
             headers[name] = header
     return headers

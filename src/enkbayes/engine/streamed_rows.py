@@ -1,6 +1,6 @@
 """Rows larger than memory: features and labels that are read chunk by chunk, once for every sum.
 
-A source is anything that can be iterated again and again and yields (features (n, D), labels (n,)) or (features,
+A source is anything that can be iterated repeatedly and yields (features (n, D), labels (n,)) or (features,
 labels, weights): a torch DataLoader, a list of arrays, `NpyRows`, `NpzRows`, `ParquetRows`, or a class of your own with
 `__iter__`.
 """
@@ -62,8 +62,8 @@ class StreamedRows(Elsewhere):
             seen += len(labels)
         if seen != self.size:
             raise ValueError(
-                f"the source gave {seen:,} rows and {self.size:,} the first time; expected one that can be read again "
-                "and again, as a list or a DataLoader can and a generator cannot"
+                f"the source gave {seen:,} rows and {self.size:,} the first time; expected one that can be read "
+                "repeatedly, as a list or a DataLoader can and a generator cannot"
             )
 
     def sum(self, contribution: Contribution, *, cost: float = 0.0, long: bool = False, least: int = 0) -> Sums:
@@ -108,7 +108,7 @@ def survey(source: Iterable[Any], check: Callable[[Any, Any, int], None]) -> tup
         check(labels, weights, rows)
         rows += len(labels)
     if first is None:
-        raise ValueError("the source yields no rows; expected at least one, and one that can be read again and again")
+        raise ValueError("the source yields no rows; expected at least one, and a source that can be read repeatedly")
     return rows, first
 
 

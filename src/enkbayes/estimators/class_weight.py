@@ -38,7 +38,7 @@ def class_weights(class_weight: Any, classes: Array, counts: Array | None) -> Ar
     if isinstance(class_weight, Mapping):
         known = np.asarray(classes).tolist()
         if unknown := [name for name in class_weight if name not in known]:
-            raise ValueError(f"class_weight has the key {unknown[0]!r}; expected classes, of which there are {known}")
+            raise ValueError(f"class_weight has the key {unknown[0]!r}; expected one of the classes {known}")
         given = [class_weight.get(name, 1.0) for name in known]
         return np.asarray(observation_weights(given, len(known)), dtype=np.float64)
     if not (isinstance(class_weight, str) and class_weight == "balanced"):

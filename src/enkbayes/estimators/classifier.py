@@ -288,7 +288,7 @@ class EnsembleClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore[m
         if not is_multi_hot(y):
             return self._fit(X, y, sample_weight, X_val, y_val, checkpoint=checkpoint)
         if checkpoint is not None:
-            raise ValueError("a checkpoint holds one run, and each of several labels has its own; fit without it")
+            raise ValueError("a checkpoint holds one run, but each label has a run of its own; fit without checkpoint=")
         labels = BinaryClassifiers.like(self, y)
         for part, own, held_out, both in labels.with_labels(y, y_val):
             part._fit(X, own, sample_weight, X_val, held_out, classes=both)  # noqa: SLF001
@@ -630,7 +630,7 @@ class EnsembleClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore[m
     def problem_of(self, X: Any, y: Any, sample_weight: Any = None) -> Problem:
         """Return the problem of a `fit` to these data, with the prior and the likelihood that were chosen then."""
         if hasattr(self, "estimators_"):
-            raise ValueError("each of several labels has a problem of its own; use clf.estimators_[k].problem_of")
+            raise ValueError("each label has a problem of its own; use clf.estimators_[k].problem_of")
         return self._problem_like_the_fit(X, np.asarray(y), sample_weight)
 
     # -- unusual rows and doubtful predictions ------------------------------------------------------------------------
