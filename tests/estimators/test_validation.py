@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 import scipy.sparse
 from sklearn.datasets import load_iris
+from sklearn.model_selection import cross_val_score
 
 import enkbayes as eb
 
@@ -103,3 +104,31 @@ def test_sparse_columns_that_leave_out_nan_are_features():
 def test_a_file_name_is_text_or_a_path(call):
     with pytest.raises(TypeError, match="expected text or a Path"):
         call(eb.EnsembleClassifier(**PLAIN).fit(X, y))
+
+
+@pytest.mark.parametrize(("dtype", "classes"), [("boolean", [False, True]), ("Int64", [0, 1])])
+def test_labels_of_nullable_columns_keep_their_kind(dtype, classes):
+    """They came back as 0.0 and 1.0."""
+    X = np.random.default_rng(0).standard_normal((60, 2))
+    y = pd.Series(X[:, 0] > 0).astype(dtype)
+    clf = eb.EnsembleClassifier(prior_precision=1.0).fit(X, y)
+    assert clf.classes_.tolist() == classes
+    assert clf.classes_.dtype.kind in "bi"
+    assert clf.score(X, y) == pytest.approx(np.mean(clf.predict(X) == y.to_numpy(dtype=clf.classes_.dtype)))
+    assert clf.score(X, y) > 0.8
+    assert cross_val_score(clf, X, y, cv=2).min() > 0.8
+    assert 0.5 < clf.reject_threshold(X, y, max_error=0.2) < 1
+    again = clf.partial_fit(X, y)
+    assert again.classes_.tolist() == classes
+
+
+@pytest.mark.parametrize("dtype", ["string", "boolean", "category", object])
+def test_a_missing_label_is_named(dtype):
+    X = np.random.default_rng(0).standard_normal((60, 2))
+    y = pd.Series(X[:, 0] > 0, dtype="boolean")
+    y = (y if dtype == "boolean" else y.map({True: "ill", False: "well"})).astype(dtype)
+    y[7] = pd.NA
+    with pytest.raises(ValueError, match=r"row 7 of y is missing \(NaN\); leave out rows without a label"):
+        eb.EnsembleClassifier(prior_precision=1.0).fit(X, y)
+    with pytest.raises(ValueError, match="row 7 of y is missing"):
+        eb.EnsembleRegressor().fit(X, pd.Series(X[:, 0]).where(y.notna()))

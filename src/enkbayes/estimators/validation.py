@@ -66,12 +66,19 @@ def check_flags(parameters: Mapping[str, Any]) -> None:
 
 
 def plain_labels(y: Any) -> Any:
-    """Return labels as they are, but whole numbers and truth values in an array of objects as an array of their kind.
+    """Return labels as they are, but whole numbers and truth values in an array of objects, or in a column that may
+    have missing entries, as an array of their kind. A ValueError says where a column of pandas has one.
 
     >>> plain_labels(np.asarray([1, 0], dtype=object)).dtype.kind
     'i'
     """
-    values = np.asarray(y, dtype=object) if getattr(y, "dtype", None) == np.dtype(object) else None
+    missing = np.asarray(y.isna()) if hasattr(y, "isna") else np.zeros(0, dtype=bool)
+    if missing.any():
+        row = int(np.flatnonzero(missing.reshape(len(missing), -1).any(axis=1))[0])
+        raise ValueError(f"row {row} of y is missing (NaN); leave out rows without a label")
+    dtype = getattr(y, "dtype", None)
+    nullable = dtype is not None and not isinstance(dtype, np.dtype) and getattr(dtype, "kind", "") in ("b", "i", "u")
+    values = np.asarray(y, dtype=object) if nullable or dtype == np.dtype(object) else None
     if values is None or values.size == 0:
         return y
     for kind in (bool | np.bool_, int | np.integer):
