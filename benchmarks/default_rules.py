@@ -18,6 +18,7 @@ import time
 import warnings
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from scipy.special import expit
 from threadpoolctl import threadpool_limits
 
 import enkbayes as eb
-from enkbayes.inference.prior_average import PriorAverage, WidthGrid, WidthSearch, mixture_of
+from enkbayes.inference.prior_average import Component, PriorAverage, SearchedPriors, WidthGrid, mixture_of
 from enkbayes.inference.warm_fits import short_fits
 from enkbayes.reproduction.datasets.downloads import cache_folder
 
@@ -62,10 +63,11 @@ KINDS = tuple(
     for share, around_mode in ((1.0, False), (0.3, False), (0.1, False), (0.1, True), (0.0001, True))
     if share < 1 or inside
 )
-WIDTHS = tuple(float(x) for x in 10.0 ** np.arange(-1.5, 4.1, 0.5))
+WIDTHS = tuple(float(x) for x in 10.0 ** np.arange(-2.5, 4.1, 0.5))
 EVERY = WidthGrid(widths=WIDTHS, start=10.0, hopeless=np.inf, sharp=KINDS)
 
 CHOSEN = WidthGrid()
+WIDER = (0.1, 1.0, 10.0, 100.0, 1000.0, 10000.0)
 NARROWER = tuple(x / 10**0.5 for x in CHOSEN.widths)
 RULES: dict[str, WidthGrid] = {
     "chosen": CHOSEN,
@@ -74,13 +76,20 @@ RULES: dict[str, WidthGrid] = {
     ),
     "posteriors alone": replace(CHOSEN, sharp=()),
     "widths .03 to 3,000": replace(CHOSEN, widths=NARROWER),
-    "twelve widths": replace(CHOSEN, widths=WIDTHS),
+    "all widths": replace(CHOSEN, widths=WIDTHS),
+    "widths .01 to 10,000": replace(CHOSEN, widths=(0.01, *WIDER)),
+    "widths .01 to 10,000, share = .5": replace(CHOSEN, widths=(0.01, *WIDER), share=0.5),
+    "widths .01 to 10,000, c = 10": replace(CHOSEN, widths=(0.01, *WIDER), pseudo_rows=10.0),
+    "widths .01 to 10,000, c = 1": replace(CHOSEN, widths=(0.01, *WIDER), pseudo_rows=1.0),
+    "widths .01 to 10,000, scale = 2": replace(CHOSEN, widths=(0.01, *WIDER), scale=2.0),
+    "widths .01 to 10,000, sharper: .3 of it": replace(CHOSEN, widths=(0.01, *WIDER), sharper=0.3),
     "c = 3 for all rows": replace(CHOSEN, ordinary=1e-9),
     "ordinary = .43": replace(CHOSEN, ordinary=0.43),
     "ordinary = 1.4": replace(CHOSEN, ordinary=1.44),
     "c = 1": replace(CHOSEN, pseudo_rows=1.0),
     "c = 10": replace(CHOSEN, pseudo_rows=10.0),
     "share = .1": replace(CHOSEN, share=0.1),
+    "scale = 2": replace(CHOSEN, scale=2.0),
     "scale = 16": replace(CHOSEN, scale=16.0),
     "sharper without a condition": replace(CHOSEN, decisive=-np.inf),
     "sharper from 2 nats or a fifth": replace(CHOSEN, decisive=2.0, relative=0.2),
@@ -164,21 +173,13 @@ def stored(path: Path, task: str, n: int, repeat: int) -> None:
     reference = cross_validated(data, 0)[np.arange(len(data.y_test)), data.y_test]
     problem = eb.Problem.create(data.X, data.y, 1.0, intercept=100.0, classes=[0, 1])
     groups = np.append(np.zeros(data.X.shape[1], dtype=int), -1)
-    search = WidthSearch.of(problem, groups, EVERY)
+    (search,) = SearchedPriors.of(problem, groups, EVERY).searches  # the features are standardised
     found = search.compared()
     count, kinds = len(found.widths), search.grid.kinds
-    each = PriorAverage(
-        widths=tuple(np.repeat(found.widths, len(kinds))),
-        variances=tuple((float(w / search.unit),) for w in np.repeat(found.widths, len(kinds))),
-        weights=(1 / (count * len(kinds)),) * (count * len(kinds)),
-        prior_weights=(1 / (count * len(kinds)),) * (count * len(kinds)),
-        rows=n,
-        message="",
-        spreads=tuple(spread for _ in range(count) for spread, _, _ in kinds),
-        modes=tuple(around_mode for _ in range(count) for _, around_mode, _ in kinds),
-        insides=tuple(inside for _ in range(count) for _, _, inside in kinds),
-    )
-    mixture = mixture_of(problem, groups, each, *short_fits(problem, groups, lambda p: eb.run(p, eb.MeanField()), 2, 0))
+    share = 1 / (count * len(kinds))
+    parts = tuple(Component(w, (w / search.unit,), share, share, False, *k) for w in found.widths for k in kinds)
+    short = partial(short_fits, groups=groups, fit=lambda p: eb.run(p, eb.MeanField()), particles=2, seed=0)
+    mixture = mixture_of(problem, groups, PriorAverage(parts, n, ""), eb.run, short)
     proba = [c.predict_proba(data.X_test)[np.arange(len(data.y_test)), data.y_test] for c in mixture.components]
     path.parent.mkdir(parents=True, exist_ok=True)
     table = np.stack(proba, axis=1).reshape(-1, count, len(kinds)).astype(np.float32)
@@ -236,13 +237,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--compare", action="store_true")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="of processor time")
+    parser.add_argument("--rows", type=int, default=MOST, help="training rows at most")
     options = parser.parse_args()
     folder = cache_folder() / "rules"
     with threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for task, n, repeat in () if options.compare else tasks():
             path = folder / f"{task.replace(' ', '_')}-{n}-{repeat}.npz"
-            if not path.exists() and time.process_time() < options.seconds:
+            if not path.exists() and n <= options.rows and time.process_time() < options.seconds:
                 stored(path, task, n, repeat)
     found = compared(folder)
     RESULT.write_text(json.dumps(found) + "\n", encoding="utf-8")

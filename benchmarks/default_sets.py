@@ -323,18 +323,18 @@ def sizes(name: str) -> list[int]:
     return [n for n in SIZES if least <= n < 0.8 * whole] + [whole]
 
 
-def split(name: str, n: int, repeat: int) -> Split:
+def split(name: str, n: int, repeat: int, *, scaled: bool = True) -> Split:
     """Return n training rows and the test rows of a random split.
 
     The test rows of a repeat are the same for every n, and its training rows contain those of smaller n. There are at
     least two training rows of every class, and they are otherwise a random choice. Missing numbers become the median,
     categories become columns of zeros and ones (a missing value is a category of its own), columns without variation
-    are dropped, and all are standardised: fitted on the training rows.
+    are dropped, and all are standardised, unless `scaled` is false: fitted on the training rows.
     """
     X, y = load(name)
     order = _order(y, np.random.default_rng((int(_digest(name)[:8], 16), repeat)))
     train, test = order[:n], order[len(y) - _test_rows(len(y)) :]
-    encoder = _encoder(X)
+    encoder = _encoder(X, scaled=scaled)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Found unknown categories", UserWarning)
         warnings.filterwarnings("ignore", "Skipping features without any observed values", UserWarning)
@@ -352,7 +352,7 @@ def _order(y: Any, rng: np.random.Generator) -> Any:
     return np.concatenate([first, order[~np.isin(order, first)]])
 
 
-def _encoder(X: pd.DataFrame) -> Any:
+def _encoder(X: pd.DataFrame, *, scaled: bool) -> Any:
     numbers = [c for c in X if X[c].dtype == "float64"]
     codes = [c for c in X if X[c].dtype != "float64"]
     return make_pipeline(
@@ -361,7 +361,7 @@ def _encoder(X: pd.DataFrame) -> Any:
             (OneHotEncoder(drop="if_binary", handle_unknown="ignore", sparse_output=False), codes),
         ),
         VarianceThreshold(),
-        StandardScaler(),
+        StandardScaler() if scaled else "passthrough",
     )
 
 

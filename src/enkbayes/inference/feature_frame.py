@@ -25,12 +25,13 @@ from enkbayes.core.low_rank import Complement
 from enkbayes.core.mixture import MixturePosterior
 from enkbayes.core.posterior import Posterior
 from enkbayes.core.problem import Problem
-from enkbayes.engine.arrays import Array, as_double, identity, like, namespace, to_numpy
+from enkbayes.engine.arrays import Array, as_double, identity, like, namespace, row_slices, to_numpy
 from enkbayes.engine.rows import ArrayRows
 from enkbayes.inference.empirical_bayes import FIXED
 
 Numbers = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 MOST = 1000  # parameters: beyond, priors that relate weights and intercept have no fast fits
+ROWS = 8192  # in work at a time
 CENTRED = 1e-6  # standard deviations between mean and zero, up to which features count as centred
 ALIKE = 3.0  # ratio of a standard deviation and their median, either way, up to which units hardly matter
 MIXED = 30.0  # ratio of the largest standard deviation and their median beyond which features have units of many kinds
@@ -169,7 +170,7 @@ def frames_of(problem: Problem, groups: Numbers) -> tuple[FeatureFrame | None, .
         return (None,)
     centre, spread = _location(problem)
     varies = spread > 0
-    if not varies.any():
+    if not varies.any() or not np.all(np.isfinite(centre) & np.isfinite(spread)):
         return (None,)
     scale = np.where(varies, spread, np.sqrt(np.mean(spread[varies] ** 2)))
     middle = np.median(scale[varies])
@@ -185,9 +186,16 @@ def frames_of(problem: Problem, groups: Numbers) -> tuple[FeatureFrame | None, .
 def _location(problem: Problem) -> tuple[Numbers, Numbers]:
     """Return mean and standard deviation (D,) of the features; the latter is 0 for those that do not vary."""
     share = problem.counts / problem.counts.sum()
-    x = as_double(problem.features)[share > 0]
-    share = share[share > 0]
-    first = x[0]  # rows count relative to one of them, so that features far from zero lose no digits
-    centre = first + share @ (x - first)
-    spread = np.sqrt(share @ (x - centre) ** 2)
-    return centre, np.where(np.ptp(x, axis=0) > 0, spread, 0.0)
+    slices = list(row_slices(problem.size, ROWS))
+    first = as_double(problem.features[int(np.argmax(share)) :, :][:1, :])[0]  # so that large means lose no digits
+
+    def shifted(some: slice, by: Numbers) -> Numbers:
+        block = as_double(problem.features[some, :]) - by
+        block[share[some] == 0] = 0.0
+        return block
+
+    with np.errstate(over="ignore", invalid="ignore"):
+        centre = first + sum(share[some] @ shifted(some, first) for some in slices)
+        spread = np.sqrt(sum(share[some] @ shifted(some, centre) ** 2 for some in slices))
+        varies = np.any([np.any(shifted(some, first) != 0, axis=0) for some in slices], axis=0)
+    return centre, np.where(varies, spread, 0.0)
