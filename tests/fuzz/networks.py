@@ -429,9 +429,10 @@ def examine_module(case, posterior, model, x):
         require(same(call(posterior, x).detach().float(), proba.float()), "the prediction moves with the model")
     if then in ("half", "double") and isinstance(x, torch.Tensor) and x.dtype == torch.float32:
         checked(case, getattr(posterior, then)(), getattr(x, then)())
-    if case.get("also") == "threshold" and case.get("task") != "labels":
-        posterior.reject_threshold([(x, torch.zeros(len(proba)))], max_error=0.3)
-    if case.get("also") == "trust" and case.get("task") != "labels":
+    if case.get("also") == "threshold":
+        several = case.get("task") == "labels"
+        posterior.reject_threshold([(x, torch.zeros(proba.shape if several else len(proba)))], max_error=0.3)
+    if case.get("also") == "trust":
         require(posterior.trust.verdict in ("good", "usable", "do not trust"), "no verdict")
     if then == "export" and "views" not in case and isinstance(x, torch.Tensor) and exported(model, x) is not None:
         found = exported(posterior.eval(), x)
@@ -461,7 +462,7 @@ def another(case, posterior, model):
             require("lambda" in str(error), f"no pickle: {error}")
             raise Refused(str(error)) from error
         return pickle.loads(stream)
-    if then == "file" and case.get("task") != "labels":  # several labels have a file for each
+    if then == "file":
         with tempfile.TemporaryDirectory() as folder:
             posterior.save(f"{folder}/module.safetensors")
             part = features_of(case["features"], model) if "features" in case else model
