@@ -103,7 +103,14 @@ PARAMETERS = {
         repr(p): p for p in (None, "auto", "x", 0, -1, np.nan, np.inf, 1e-300, 1e300, True, [1.0], [1.0, 2.0], 1j)
     },
     "sweeps": {repr(s): s for s in (1, 3, -1, 1.5, "2", None, True, np.nan)},
-    "prior_groups": {"three": ["a", "b", "a"], "numbers": [0, 1, 1], "wrong": [0, 1], "number": 3, "None": [None] * 3},
+    "prior_groups": {
+        "nan": [np.nan] * 3,
+        "three": ["a", "b", "a"],
+        "numbers": [0, 1, 1],
+        "wrong": [0, 1],
+        "number": 3,
+        "None": [None] * 3,
+    },
     "likelihood": {
         "ordinal": "ordinal",
         "text": "x",

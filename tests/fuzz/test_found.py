@@ -175,6 +175,10 @@ FOUND = {
     "a lazy model": ("networks", {"seed": 0, "model": "lazy"}, "refused"),
     "weight normalisation": ("networks", {"seed": 0, "model": "weight norm"}, "valid"),
     "no loader": ("networks", {"seed": 0, "loader": "none"}, "refused"),
+    "groups that are missing": ("estimator", {"seed": 1, "prior_groups": "nan"}, "refused"),
+    "a switch in words": ("estimator", {"seed": 1, "fit_intercept": "'no'"}, "refused"),
+    "classes in an array of objects": ("core", {"seed": 0, "y": "objects", "likelihood": "Categorical"}, "valid"),
+    "classes beyond 64 bits": ("core", {"seed": 0, "y": "big integers", "likelihood": "Categorical"}, "refused"),
     "a seed in quotes": ("networks", {"seed": 0, "kind": "network", "run seed": "x"}, "refused"),
 }
 
