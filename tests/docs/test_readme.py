@@ -31,8 +31,8 @@ def test_the_snippets_run(number):
     if "torch" in code:
         assert names["head"](names["torch"].randn(5, 2)).shape == (5, 2)
     else:
-        assert names["clf"][-1].trust_.sentence
-        assert str(names["clf"][-1].summary()).startswith("coefficient")
+        assert names["clf"].trust_.sentence
+        assert str(names["clf"].summary()).startswith("coefficient")
 
 
 @pytest.mark.parametrize("page", readme_table.PAGES, ids=lambda path: path.name)
