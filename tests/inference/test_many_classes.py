@@ -60,6 +60,32 @@ def test_spread_where_the_prior_is_right():
     assert loss(posterior.predict_proba(new), truth) < loss(flat.predict_proba(new), truth)
 
 
+def test_directions_in_which_rows_of_a_class_differ_get_small_weights():
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 15, 1400)
+    within = rng.standard_normal((1400, 20)) * np.geomspace(0.6, 6.0, 20)
+    features = scale(rng.standard_normal((15, 20))[labels] + within)
+    problem = eb.Problem.create(features[:400], labels[:400], intercept=100.0)
+    choice = WidthAverage().choose(problem)
+    assert sum(w for w, shaped in zip(choice.weights, choice.shaped, strict=True) if shaped) > 0.9
+    found = WidthAverage().posterior(problem, choice)
+    points = [LogisticRegression(C=C, max_iter=2000).fit(features[:400], labels[:400]) for C in (0.03, 0.3, 3.0)]
+    best = min(loss(point.predict_proba(features[400:]), labels[400:]) for point in points)
+    assert loss(found.predict_proba(features[400:]), labels[400:]) < 0.9 * best
+    assert "differ within a class" in found.message
+
+
+def test_fewer_rows_than_features():
+    rng = np.random.default_rng(0)
+    labels = np.arange(60) % 13
+    features = rng.standard_normal((13, 80))[labels] + 0.7 * rng.standard_normal((60, 80))
+    posterior = WidthAverage().posterior(eb.Problem.create(features, labels, intercept=100.0), particles=10)
+    assert posterior.info.converged
+    assert posterior.theta.shape == (10, 81 * 13)
+    new = rng.standard_normal((5, 80))
+    assert posterior.predict_proba(new).sum(axis=1) == pytest.approx(np.ones(5))
+
+
 def test_scale_of_features_and_prior_do_not_matter(digits):
     features, labels = digits[0][:200], digits[1][:200]
     probabilities = [

@@ -22,7 +22,6 @@ import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -35,10 +34,19 @@ from enkbayes.core.posterior import Info, Posterior
 from enkbayes.core.problem import Problem
 from enkbayes.engine.arrays import like, softmax, to_numpy
 from enkbayes.engine.rows import ArrayRows
+from enkbayes.inference.empirical_bayes import FIXED
 from enkbayes.inference.folds import stratified_folds
-from enkbayes.inference.row_space import distinct_rows
+from enkbayes.inference.row_space import RowSpace, distinct_rows
 from enkbayes.inference.stacking import stacking_weights
-from enkbayes.solvers.softmax_path import Eigenbasis, SoftmaxMode, SoftmaxSearch, diagonal_covariance, fits
+from enkbayes.solvers.softmax_parts import PartFits, Parts, PartSearch
+from enkbayes.solvers.softmax_path import (
+    Eigenbasis,
+    SoftmaxMode,
+    SoftmaxSearch,
+    diagonal_covariance,
+    fits,
+    within_classes,
+)
 
 Numbers = np.ndarray[Any, Any]
 
@@ -59,10 +67,13 @@ class WidthAverage:
     spread_least : weight from which a width gets a spread of its own; lighter ones stay point estimates
     entries : logits of held-out rows that are kept for each width; of more rows than fit only some are held out
     pairs : antithetic pairs of points of an average over the spread
+    hopeless : nats by which the rows are worse predicted than by the best, before widths further out are given up
+    far : factor of the log loss from which a shape of the prior is given up, if that is `hopeless` too
     search : of the most probable weights
+    folds_search : the same for the folds
     """
 
-    widths: tuple[float, ...] = (0.3, 1.0, 3.0, 9.6, 31.0, 98.0, 313.0, 1000.0)
+    widths: tuple[float, ...] = (1.0, 5.0, 25.0, 125.0, 625.0)
     spreads: tuple[float, ...] = (0.1, 0.3, 1.0)
     folds: int = 5
     one_fold: int = 5000
@@ -74,7 +85,10 @@ class WidthAverage:
     spread_least: float = 0.1
     entries: int = 2**22
     pairs: int = 8
+    hopeless: float = 15.0
+    far: float = 1.25
     search: SoftmaxSearch = field(default=SoftmaxSearch())
+    folds_search: PartSearch = field(default=PartSearch())
 
     def fits(self, problem: Problem) -> bool:
         """Tell whether a problem has what this needs: rows in memory, a softmax, and a prior that has a width."""
@@ -107,35 +121,48 @@ class WidthAverage:
         >>> posterior.predict_proba(scale(features)).shape, posterior.theta.shape
         ((178, 3), (20, 42))
         """
-        choice, started = choice or self.choose(problem), time.perf_counter()
-        basis = Eigenbasis.of(problem)
-        # the same path as in the folds: from the prior's mean, a search at a wide width ends early
-        path = [width for width in self.widths if width <= max(choice.widths)]
-        found = zip(path, self.search.path([at_width(problem, width, basis) for width in path], basis), strict=True)
-        problems = [at_width(problem, width, basis) for width in choice.widths]
-        modes, components = [mode for width, mode in found if width in choice.widths], []
-        for own, c, s, mode in zip(problems, choice.scales, choice.spreads, modes, strict=True):
-            ensemble = _ensemble(own, basis.scaled_to(own), mode, particles, seed, flat=s == 0).scaled(c, s)
-            info = _info(self.search, own, mode, time.perf_counter() - started)
-            components.append(Posterior(ensemble, own.likelihood, own.linear, own.classes, True, info))
-            started = time.perf_counter()
-        uniform = (1 / len(self.widths),) * len(components)
-        priors = tuple(own.prior for own in problems)
-        return MixturePosterior(tuple(components), choice.weights, priors, uniform, choice.message, held_out=True)
+        choice = choice or self.choose(problem)
+        own, space = _reduced(problem)
+        bases = {False: Eigenbasis.of(own)}
+        if any(choice.shaped):
+            shape = within_classes(own, bases[False])
+            bases[True] = bases[False] if shape is None else bases[False].shaped(shape)
+        components, priors = [], []
+        for width, shaped, c, s, start in zip(
+            choice.widths, choice.shaped, choice.scales, choice.spreads, choice.starts, strict=True
+        ):
+            begun, basis = time.perf_counter(), bases[shaped]
+            narrow = at_width(own, width, basis)
+            mode = self.search.mode(narrow, basis.scaled_to(narrow), start)
+            wide = at_width(problem, width, bases[False])
+            theta = mode.theta if space is None else _lifted(mode.theta, space)
+            ensemble = AffineEnsemble.point(like(theta, problem.prior.mean), particles)
+            if s > 0:
+                within = basis if space is None else Eigenbasis.of(wide)
+                complement = diagonal_covariance(wide, within.scaled_to(wide), theta, seed)
+                ensemble = replace(ensemble, complement=complement)
+            info = _info(self.search, narrow, mode, time.perf_counter() - begun)
+            ensemble = ensemble.scaled(c, s)
+            components.append(Posterior(ensemble, problem.likelihood, problem.linear, problem.classes, True, info))
+            priors.append(wide.prior)
+        uniform = (1 / (2 * len(self.widths)),) * len(components)
+        return MixturePosterior(
+            tuple(components), choice.weights, tuple(priors), uniform, choice.message, held_out=True
+        )
 
     def choose(self, problem: Problem) -> WidthChoice:
-        """Return the widths, scales, spreads and weights that held-out rows choose."""
+        """Return the widths, shapes, scales, spreads and weights that held-out rows choose."""
         if not self.fits(problem):
             raise ValueError(
                 f"an average over widths needs rows in memory, a softmax and one prior for all classes; got "
                 f"{problem.likelihood} and {type(problem.rows).__name__}; expected Categorical and ArrayRows"
             )
-        found = self._held_out(problem)
-        scales, modes = self._point_estimates(found)
+        found, folds = self._held_out(problem)
+        scales, modes = list(found.scales), found.modes
         weights, logs = stacking_weights(modes, found.counts, self.pseudo_rows), modes.copy()
         spreads, points = [0.0] * len(scales), list(scales)
         some = found.some(self.spread_rows)
-        for i in map(int, np.flatnonzero(weights >= self.spread_least)):
+        for i in map(int, np.flatnonzero((weights >= self.spread_least) & found.spreadable)):
             spread, scale = some.best_spread(i, scales[i], self)
             predicted = found.log_probability(i, scale, spread, self)
             if spread > 0 and found.mean(predicted) > found.mean(modes[i]):
@@ -152,19 +179,24 @@ class WidthAverage:
             kept, weights, loss = np.asarray([best]), np.ones(1), single
             spreads[best], scales[best] = 0.0, points[best]
         chosen = [int(i) for i in kept]
-        rows, folds = len(found.counts), len(found.folds)
+        rows = len(found.counts)
+        shaped = tuple(found.members[i].shaped for i in chosen)
+        share = sum(float(w) for w, own in zip(weights, shaped, strict=True) if own)
+        whitened = f", {share:.0%} of them under priors that allow for how rows differ within a class" if share else ""
         message = (
-            f"{len(chosen)} of {len(self.widths)} widths averaged by {rows} held-out rows of {folds} "
-            f"fold{'s' if folds > 1 else ''}, log loss {loss:.4f} (best point estimate: {single:.4f})"
+            f"{len(chosen)} of {len(found.members)} priors averaged by {rows} held-out rows of {folds} "
+            f"fold{'s' if folds > 1 else ''}, log loss {loss:.4f} (best point estimate: {single:.4f}){whitened}"
         )
         return WidthChoice(
-            tuple(found.widths[i] for i in chosen),
+            tuple(found.members[i].fits.width for i in chosen),
+            shaped,
             tuple(float(scales[i]) for i in chosen),
             tuple(spreads[i] for i in chosen),
             tuple(map(float, weights)),
             loss,
             single,
             message,
+            tuple(found.members[i].fits.start() for i in chosen),
         )
 
     def _common_factor(
@@ -192,127 +224,112 @@ class WidthAverage:
                 break
         return kept, weights, loss
 
-    def _point_estimates(self, found: HeldOut) -> tuple[list[float], Numbers]:
-        """Return the logit scale of each width and the log probabilities (W, n) of its scaled point estimate."""
-        scales = [found.best_scale(i, 0.0, self) for i in range(len(found.widths))]
-        return scales, np.stack([found.log_probability(i, c, 0.0, self) for i, c in enumerate(scales)])
+    def _held_out(self, problem: Problem) -> tuple[HeldOut, int]:
+        """Return the held-out rows of all folds, predicted by the fits to the others, and the number of folds."""
+        own, space = _reduced(problem)
+        left_out, folds = np.full(own.size, -1), 0
+        for held in self._folds(own):
+            left_out[held], folds = folds, folds + 1
+        kept = [own.subset(np.flatnonzero(left_out != k)) for k in range(folds)]
+        plain = tuple(map(Eigenbasis.of, kept))
+        shapes = [within_classes(*pair) for pair in zip(kept, plain, strict=True)]
+        bases = {False: plain}
+        if all(shape is not None for shape in shapes):
+            bases[True] = tuple(b.shaped(T) for b, T in zip(plain, shapes, strict=True) if T is not None)
+        rows = np.flatnonzero(left_out >= 0)
+        counts = own.counts[rows]
+        found = HeldOut(to_numpy(own.targets).astype(np.int64)[rows], counts)
+        middle, begun = len(self.widths) // 2, []
+        for shaped, basis in bases.items():
+            first = next(iter(Parts(own, left_out, basis, self.folds_search).path((self.widths[middle],))))
+            found = found.with_member(Member(first, shaped, not shaped or space is None), self)
+            begun.append(found.members[-1])
+        totals = found.modes @ counts
+        enough = min(self.far * totals.max(), totals.max() - self.hopeless)
+        for member in [each for each, total in zip(begun, totals, strict=True) if total >= enough]:
+            for outwards in (self.widths[middle + 1 :], self.widths[:middle][::-1]):
+                best = float(totals[begun.index(member)])
+                for fitted in member.fits.further(outwards):
+                    found = found.with_member(replace(member, fits=fitted), self)
+                    total = float(found.modes[-1] @ counts)
+                    best = max(best, total)
+                    if total < best - self.hopeless:
+                        break
+        return found, folds
 
-    def _held_out(self, problem: Problem) -> HeldOut:
-        """Return the held-out rows of all folds, for the widths that the first fold does not reject."""
-        widths, folds, problem = self.widths, [], distinct_rows(problem.in_double())
-        for kept, held in self._folds(problem):
-            folds.append(Fold.of(problem.subset(kept), problem.subset(held), widths, self.search))
-            if len(folds) == 1:
-                first = HeldOut(tuple(folds))
-                weights = stacking_weights(self._point_estimates(first)[1], first.counts, self.pseudo_rows)
-                chosen = np.flatnonzero(weights >= self.least / 2)
-                widths, folds = tuple(widths[i] for i in chosen), [folds[0].only(chosen)]
-        return HeldOut(tuple(folds))
-
-    def _folds(self, problem: Problem) -> Iterator[tuple[Numbers, Numbers]]:
-        """Yield the rows that are fitted and those that are held out; every part has its share of each class. Distinct
-        rows have an order of their own, so neither that of the rows nor that of the features matters.
+    def _folds(self, problem: Problem) -> Iterator[Numbers]:
+        """Yield the rows that are held out; every part has its share of each class. Distinct rows have an order of
+        their own, so neither that of the rows nor that of the features matters.
         """
         N, rng = problem.size, np.random.default_rng(7)
         part = stratified_folds(to_numpy(problem.targets), self.folds, rng)
         most = max(100, self.entries // (problem.likelihood.outputs or 1))
         for k in range(1 if self.one_fold < N else min(self.folds, N)):
-            held = np.sort(rng.permutation(np.flatnonzero(part == k))[:most])
-            out = np.zeros(N, dtype=bool)
-            out[held] = True
-            yield np.flatnonzero(~out), held
+            yield np.sort(rng.permutation(np.flatnonzero(part == k))[:most])
 
 
 @dataclass(frozen=True)
 class WidthChoice:
-    """What held-out rows chose: the widths that are averaged, their scales, spreads and weights, the log loss of the
-    average on those rows, that of the best point estimate, and a sentence.
+    """What held-out rows chose: the widths that are averaged, whether their priors have the shape of `within_classes`,
+    their scales, spreads and weights, the log loss of the average on those rows, that of the best point estimate, a
+    sentence, and weights from which the fits to all rows start.
     """
 
     widths: tuple[float, ...]
+    shaped: tuple[bool, ...]
     scales: tuple[float, ...]
     spreads: tuple[float, ...]
     weights: tuple[float, ...]
     log_loss: float
     best_mode: float
     message: str
+    starts: tuple[Numbers, ...] = field(compare=False, repr=False)
 
 
 @dataclass(frozen=True, eq=False)
-class Fold:
-    """Rows that were fitted, under the prior of each width, their most probable weights, and held-out rows."""
+class Member:
+    """Fits of all folds under one prior, whether it has the shape of `within_classes`, and whether a spread around them
+    may be tried.
+    """
 
-    widths: tuple[float, ...]
-    problems: tuple[Problem, ...]
-    modes: tuple[SoftmaxMode, ...]
-    basis: Eigenbasis
-    held: Problem
-
-    @classmethod
-    def of(cls, kept: Problem, held: Problem, widths: tuple[float, ...], search: SoftmaxSearch) -> Fold:
-        """Fit some rows with each width."""
-        basis = Eigenbasis.of(kept)
-        problems = tuple(at_width(kept, width, basis) for width in widths)
-        return cls(widths, problems, tuple(search.path(problems, basis)), basis, held)
-
-    def only(self, chosen: Numbers) -> Fold:
-        """Return the fold with some of the widths."""
-        parts = ([values[i] for i in chosen] for values in (self.widths, self.problems, self.modes))
-        widths, problems, modes = parts
-        return replace(self, widths=tuple(widths), problems=tuple(problems), modes=tuple(modes))
-
-    def logits(self, i: int) -> Numbers:
-        """Return the held-out rows' logits (n, K) at the most probable weights of width i."""
-        linear = self.held.linear_logits("a fold")
-        theta = like(self.modes[i].theta, self.held.rows.reference)
-        return _single(linear.project(self.held.features, theta[:, None])[:, :, 0])
-
-    def variances(self, i: int) -> Numbers:
-        """Return the variances (n, K) of these logits at spread 1."""
-        own = self.problems[i]
-        complement = diagonal_covariance(own, self.basis.scaled_to(own), self.modes[i].theta)
-        complement = complement.to(self.held.rows.reference)
-        seen = complement.frame.features(self.held.features)
-        return _single(complement.frame.logit_variances(seen, complement.variance))
-
-    @property
-    def targets(self) -> Numbers:
-        """The classes of the held-out rows (n,)."""
-        return to_numpy(self.held.targets).astype(np.int64)
-
-    @property
-    def counts(self) -> Numbers:
-        """How often each held-out row counts (n,)."""
-        return self.held.counts
+    fits: PartFits
+    shaped: bool
+    spreadable: bool
 
 
 @dataclass(frozen=True, eq=False)
 class HeldOut:
-    """The held-out rows of all folds; `rows` are those that are looked at, by default all."""
+    """Rows that folds left out: their classes (n,), how often each counts (n,), the priors that have been tried with
+    the logit scales that predict the rows best, and the log probabilities (W, n) of the scaled point estimates. `rows`
+    are those that are looked at, by default all.
+    """
 
-    folds: tuple[Fold, ...]
+    targets: Numbers
+    counts: Numbers
+    members: tuple[Member, ...] = ()
+    scales: tuple[float, ...] = ()
+    modes: Numbers = field(default_factory=lambda: np.empty((0, 0)))
     rows: Numbers | None = None
-    seen: dict[tuple[str, int], Numbers] = field(default_factory=dict)
+
+    def with_member(self, member: Member, average: WidthAverage) -> HeldOut:
+        """Return the same rows with one more prior."""
+        found = replace(self, members=(*self.members, member))
+        i = len(self.members)
+        scale = found.point_scale(i, self.scales[-1] if self.scales else 1.0, average)
+        logs = found.log_probability(i, scale, 0.0, average)[None, :]
+        modes = np.concatenate([self.modes, logs]) if i else logs
+        return replace(found, scales=(*self.scales, scale), modes=modes)
 
     @property
-    def widths(self) -> tuple[float, ...]:
-        """Of the priors."""
-        return self.folds[0].widths
-
-    @cached_property
-    def targets(self) -> Numbers:
-        """Their classes (n,)."""
-        return self._part(np.concatenate([fold.targets for fold in self.folds]))
-
-    @cached_property
-    def counts(self) -> Numbers:
-        """How often each row counts (n,)."""
-        return self._part(np.concatenate([fold.counts for fold in self.folds]))
+    def spreadable(self) -> Numbers:
+        """Whether a spread may be tried around each member (W,)."""
+        return np.asarray([member.spreadable for member in self.members])
 
     def some(self, rows: int) -> HeldOut:
         """Return at most so many rows, evenly spaced."""
         size = len(self.counts)
-        return replace(self, rows=np.linspace(0, size - 1, min(rows, size)).astype(int))
+        some = np.linspace(0, size - 1, min(rows, size)).astype(int)
+        return replace(self, rows=some, targets=self.targets[some], counts=self.counts[some])
 
     def mean(self, logs: Numbers) -> float:
         """Return the average of a number of each row (n,)."""
@@ -321,10 +338,10 @@ class HeldOut:
     def log_probability(self, i: int, scale: float, spread: float, average: WidthAverage) -> Numbers:
         """Return the log probability (n,) of the targets under N(scale m, scale^2 spread C) of width i."""
         rows, targets = np.arange(len(self.targets)), self.targets
-        z = np.float32(scale) * self._of("logits", i)
+        z = np.float32(scale) * self._part(self.members[i].fits.logits)
         if spread == 0:
             return np.asarray(z[rows, targets] - softmax(z)[1], dtype=np.float64)
-        sd = np.float32(scale * math.sqrt(spread)) * np.sqrt(self._of("variances", i))
+        sd = np.float32(scale * math.sqrt(spread)) * np.sqrt(self._part(self.members[i].fits.variances))
         rng, total = np.random.default_rng(11), np.zeros(len(rows))
         for _ in range(average.pairs):
             shift = sd * rng.standard_normal(z.shape, dtype=np.float32)
@@ -332,15 +349,32 @@ class HeldOut:
                 total += np.exp(moved[rows, targets] - softmax(moved)[1])
         return np.asarray(np.log(np.maximum(total / (2 * average.pairs), np.finfo(np.float32).tiny)))
 
-    def best_scale(self, i: int, spread: float, average: WidthAverage, around: float | None = None) -> float:
-        """Return the logit scale c that predicts the rows best, with a spread."""
+    def point_scale(self, i: int, start: float, average: WidthAverage, enough: float = 3e-3) -> float:
+        """Return the logit scale c that predicts the rows best without a spread, by Newton's method in log c."""
+        z, rows = self._part(self.members[i].fits.logits), np.arange(len(self.targets))
+        own, u = z[rows, self.targets], math.log(start)
+        for _ in range(20):
+            c = np.float32(math.exp(u))
+            p = softmax(c * z)[0]
+            mean = np.einsum("nk,nk->n", p, z)
+            square = np.einsum("nk,nk,nk->n", p, z, z)
+            slope = float(c * (self.counts @ (mean - own))) + u / average.scale_sd**2
+            curvature = float(c**2 * (self.counts @ (square - mean**2))) + 1 / average.scale_sd**2
+            step = -slope / (curvature + max(slope - u / average.scale_sd**2, 0.0))
+            u += min(max(step, -0.7), 0.7)
+            if abs(step) < enough:
+                break
+        return math.exp(u)
+
+    def best_scale(self, i: int, spread: float, average: WidthAverage, around: float) -> float:
+        """Return the logit scale c that predicts the rows best, with a spread, from the scale without."""
 
         def loss(log_scale: float) -> float:
             prior = (log_scale / average.scale_sd) ** 2 / 2
             return prior - float(self.counts @ self.log_probability(i, math.exp(log_scale), spread, average))
 
-        low, high = (-3.0, 3.0) if around is None else (math.log(around) - 0.1, math.log(around) + 0.4)
-        return math.exp(minimize_scalar(loss, bounds=(low, high), options={"xatol": 0.01 if spread == 0 else 0.05}).x)
+        bounds = (math.log(around) - 0.1, math.log(around) + 0.4)
+        return math.exp(minimize_scalar(loss, bounds=bounds, options={"xatol": 0.05}).x)
 
     def best_spread(self, i: int, scale: float, average: WidthAverage) -> tuple[float, float]:
         """Return the spread that predicts the rows best, and its logit scale; spreads are tried while they help."""
@@ -352,12 +386,6 @@ class HeldOut:
                 break
             best, loss = (spread, c), found
         return best
-
-    def _of(self, what: str, i: int) -> Numbers:
-        """Return logits or variances (n, K) of width i, computed once."""
-        if (what, i) not in self.seen:
-            self.seen[what, i] = np.concatenate([getattr(fold, what)(i) for fold in self.folds])
-        return self._part(self.seen[what, i])
 
     def _part(self, values: Numbers) -> Numbers:
         return values if self.rows is None else values[self.rows]
@@ -376,18 +404,28 @@ def at_width(problem: Problem, width: float, basis: Eigenbasis) -> Problem:
     >>> at_width(problem, 3.0, Eigenbasis.of(problem)).prior.cov[:2].round(6).tolist()
     [0.9, 0.9]
     """
-    weights = basis.roots.size * (problem.likelihood.outputs or 1)
+    weights = problem.linear_logits("an average over widths").features * (problem.likelihood.outputs or 1)
     cov = to_numpy(problem.prior.cov).astype(np.float64, copy=True)
     cov[:weights] *= width / basis.logit_variance if basis.logit_variance > 0 else 1.0
     return problem.with_prior(Gaussian(problem.prior.mean, like(cov, problem.prior.mean)))
 
 
-def _ensemble(
-    problem: Problem, basis: Eigenbasis, mode: SoftmaxMode, particles: int, seed: int, *, flat: bool
-) -> AffineEnsemble:
-    """Return particles of the Gaussian around a mode, or copies of the mode."""
-    point = AffineEnsemble.point(like(mode.theta, problem.prior.mean), particles)
-    return point if flat else replace(point, complement=diagonal_covariance(problem, basis, mode.theta, seed))
+def _reduced(problem: Problem) -> tuple[Problem, RowSpace | None]:
+    """Return the problem with equal rows joined, in the space of the rows if that is smaller than that of the features;
+    the most probable weights are in it.
+    """
+    linear, own = problem.linear_logits("an average over widths"), distinct_rows(problem.in_double())
+    same = len(np.unique(to_numpy(problem.prior.cov)[: linear.features * (linear.outputs or 1)])) == 1
+    groups = np.repeat([0] * linear.features + [FIXED] * linear.intercept, linear.outputs or 1)
+    space = RowSpace.of(own, groups) if same else None
+    return (own, None) if space is None else (space.problem, space)
+
+
+def _lifted(theta: Numbers, space: RowSpace) -> Numbers:
+    """Return the weights (P,) of all features from those in the space of the rows (p,)."""
+    K, r = space.problem.likelihood.outputs or 1, space.vectors.shape[1]
+    inside = space.vectors @ theta[: r * K].reshape(r, K)
+    return np.concatenate([inside.reshape(-1), theta[r * K :]])
 
 
 def _info(search: SoftmaxSearch, problem: Problem, mode: SoftmaxMode, seconds: float) -> Info:
@@ -395,7 +433,3 @@ def _info(search: SoftmaxSearch, problem: Problem, mode: SoftmaxMode, seconds: f
     converged = residual <= max(search.tol, mode.floor / math.sqrt(problem.dim))
     message = "" if converged else f"the most probable weights are off by {residual:.1e} posterior sds; scale features"
     return Info(repr(search), mode.steps, converged, residual, message, 1.0, 1.0, seconds)
-
-
-def _single(x: Any) -> Numbers:
-    return np.asarray(to_numpy(x), dtype=np.float32)

@@ -13,6 +13,10 @@ way from the prior, so they are taken again after a few iterations.
 
 Another width of the prior changes lam by a factor and leaves Q as it is. So a path of widths needs one decomposition,
 and each width starts from the weights of the one before.
+
+A prior may have another shape than the problem's: N(0, A T T' A), with T the root of the inverse covariance of the rows
+within their classes (`within_classes`). Directions in which rows of one class differ much then get small weights, which
+is what linear discriminant analysis does. Everything above holds with A T in the place of A.
 """
 
 from __future__ import annotations
@@ -20,6 +24,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -45,6 +50,7 @@ class Eigenbasis:
         None, and the axes take the place of eigenvectors
     centre : mean (D,) of the features
     size : sum of the weights of the rows
+    shape : T (D, D), symmetric; None for the shape of the problem's own prior
     """
 
     roots: Numbers
@@ -52,6 +58,7 @@ class Eigenbasis:
     vectors: Numbers | None
     centre: Numbers
     size: float
+    shape: Numbers | None = None
 
     @classmethod
     def of(cls, problem: Problem, most: int = 4096) -> Eigenbasis:
@@ -82,10 +89,21 @@ class Eigenbasis:
             values, vectors = roots**2 * (gram.reshape(-1) - size * mean**2), None
         return cls(roots, np.maximum(values, 0.0), vectors, mean, size)
 
+    def shaped(self, shape: Numbers) -> Eigenbasis:
+        """Return the basis under a prior of another shape T (D, D), with the same logit variance."""
+        own = np.diag(self.values) if self.vectors is None else (self.vectors * self.values) @ self.vectors.T
+        centre = shape @ (self.roots * self.centre)
+        gram = shape @ own @ shape
+        factor = self.logit_variance / (np.trace(gram) / self.size + np.sum(centre**2))
+        values, vectors = np.linalg.eigh(factor * (gram + gram.T) / 2)
+        return replace(self, values=np.maximum(values, 0.0), vectors=vectors, shape=math.sqrt(factor) * shape)
+
     @property
     def logit_variance(self) -> float:
         """The prior variance of the logit of a typical row, without the intercept."""
-        return float(self.values.sum() / self.size + np.sum((self.roots * self.centre) ** 2))
+        centre = self.roots * self.centre
+        centre = centre if self.shape is None else self.shape @ centre
+        return float(self.values.sum() / self.size + np.sum(centre**2))
 
     def scaled_to(self, problem: Problem) -> Eigenbasis:
         """Return the basis for another width of the prior; where the prior differs in more, a new one."""
@@ -95,13 +113,63 @@ class Eigenbasis:
             return Eigenbasis.of(problem)
         return replace(self, roots=roots, values=self.values * factor**2)
 
-    def rotate(self, W: Numbers) -> Numbers:
-        """Return Q W (D, K)."""
-        return W if self.vectors is None else self.vectors @ W
+    @cached_property
+    def left(self) -> Numbers:
+        """The matrix A T Q (D, D) from coordinates to weights; its diagonal (D,) if the axes are the eigenvectors."""
+        if self.vectors is None:
+            return self.roots
+        shaped = self.vectors if self.shape is None else self.shape @ self.vectors
+        return np.asarray(self.roots[:, None] * shaped)
 
-    def rotate_back(self, W: Numbers) -> Numbers:
-        """Return Q' W (D, K)."""
-        return W if self.vectors is None else self.vectors.T @ W
+    def weights(self, V: Numbers) -> Numbers:
+        """Return the weights (D, K) with coordinates V (D, K), which are standard normal under the prior."""
+        return self.left[:, None] * V if self.vectors is None else self.left @ V
+
+    def pulled(self, slopes: Numbers) -> Numbers:
+        """Return the transpose of `weights`: slopes (D, K) in the coordinates from those in the weights."""
+        return self.left[:, None] * slopes if self.vectors is None else self.left.T @ slopes
+
+    def coordinates(self, weights: Numbers) -> Numbers:
+        """Return the coordinates (D, K) of weights (D, K)."""
+        W = weights / self.roots[:, None]
+        if self.vectors is None:
+            return W
+        return np.asarray(self.vectors.T @ (W if self.shape is None else np.linalg.solve(self.shape, W)))
+
+
+def within_classes(problem: Problem, basis: Eigenbasis, small: float = 0.98) -> Numbers | None:
+    """Return T (D, D), the root of the inverse covariance of the rows within their classes, in units of the prior; None
+    where it would not differ from a multiple of the identity, or the features are sparse or too many.
+
+    The covariance is shrunk towards such a multiple by the rule of Ledoit and Wolf (2004), the more the fewer rows
+    there are for each feature. If more than a share of `small` is shrunk, the shape says nothing.
+
+    >>> rng = np.random.default_rng(0)
+    >>> problem = Problem.create(rng.standard_normal((300, 2)) * [1.0, 4.0], np.arange(300) % 3)
+    >>> T = within_classes(problem, Eigenbasis.of(problem))
+    >>> bool(T[0, 0] > 3 * T[1, 1])
+    True
+    """
+    features = problem.features
+    if basis.vectors is None or scipy.sparse.issparse(features):
+        return None
+    x, counts = as_double(features) * basis.roots, problem.counts
+    numbers = np.unique(to_numpy(problem.targets), return_inverse=True)[1].reshape(-1)
+    members = scipy.sparse.csr_array((counts, (numbers, np.arange(len(numbers)))))
+    residuals = x - (np.asarray(members @ x) / np.bincount(numbers, counts)[:, None])[numbers]
+    freedom = float(counts.sum()) - numbers.max() - 1
+    if freedom < 2:
+        return None
+    cov = residuals.T @ (counts[:, None] * residuals) / freedom
+    D = len(cov)
+    level = float(np.trace(cov)) / D
+    apart = float(np.sum(cov**2)) - D * level**2
+    noise = float(counts @ np.sum(residuals**2, axis=1) ** 2) / freedom**2 - float(np.sum(cov**2)) / freedom
+    shrunk = min(1.0, max(noise, 0.0) / apart) if apart > 0 else 1.0
+    if shrunk > small:
+        return None
+    values, vectors = np.linalg.eigh((1 - shrunk) * cov + shrunk * level * np.eye(D))
+    return np.asarray((vectors / np.sqrt(np.maximum(values, 1e-6 * level))) @ vectors.T)
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,8 +252,7 @@ def diagonal_covariance(problem: Problem, basis: Eigenbasis, theta: Numbers, see
     """
     linear = problem.linear_logits("a softmax path")
     roots, constant = _roots(problem)
-    vectors = np.eye(len(roots)) if basis.vectors is None else basis.vectors
-    left = roots[:, None] * vectors
+    left = np.diag(basis.left) if basis.vectors is None else basis.left
     if linear.intercept:
         # the last coordinate is the intercept at the mean of the features, which the others do not move
         left = np.block(
@@ -279,8 +346,7 @@ class _Descent:
     def _coordinates(self, theta: Numbers) -> Numbers:
         shift = theta.reshape(-1, self.K) - self.mean
         D = len(self.basis.roots)
-        W = shift[:D] / self.basis.roots[:, None]
-        parts = [(self.basis.rotate_back(W) / self.weights).reshape(-1)]
+        parts = [(self.basis.coordinates(shift[:D]) / self.weights).reshape(-1)]
         if self.linear.intercept:
             parts.append((shift[D] + self.basis.centre @ shift[:D]) / (self.constant * self.intercepts))
         return np.concatenate(parts)
@@ -288,7 +354,7 @@ class _Descent:
     def _shift(self, u: Numbers) -> Numbers:
         """Return theta relative to the prior's mean, (D', K)."""
         D, K = len(self.basis.roots), self.K
-        W = self.basis.roots[:, None] * self.basis.rotate(self.weights * u[: D * K].reshape(D, K))
+        W = self.basis.weights(self.weights * u[: D * K].reshape(D, K))
         if not self.linear.intercept:
             return W
         b = self.constant * self.intercepts * u[D * K :] - self.basis.centre @ W
@@ -299,19 +365,18 @@ class _Descent:
 
     def _value(self, u: Numbers) -> tuple[float, Numbers]:
         """Return the potential and its gradient at u."""
-        D, K, roots = len(self.basis.roots), self.K, self.basis.roots[:, None]
-        shift = self._shift(u)
+        D, K = len(self.basis.roots), self.K
+        shift, V = self._shift(u), self.weights * u[: D * K].reshape(D, K)
         loss, gradient, self.found = self._sums((self.mean + shift).reshape(-1))
         g = gradient.reshape(-1, K)
-        value = loss + float(np.sum((shift[:D] / roots) ** 2)) / 2
-        slope = g[:D] + shift[:D] / roots**2
+        value, slope = loss + float(np.sum(V**2)) / 2, g[:D]
         parts = []
         if self.linear.intercept:
             value += float(np.sum(shift[D] ** 2)) / (2 * self.constant**2)
             across = g[D] + shift[D] / self.constant**2
             slope = slope - self.basis.centre[:, None] * across
             parts = [self.constant * self.intercepts * across]
-        pulled = np.concatenate([(self.weights * self.basis.rotate_back(roots * slope)).reshape(-1), *parts])
+        pulled = np.concatenate([(self.weights * (self.basis.pulled(slope) + V)).reshape(-1), *parts])
         self.norm = float(np.linalg.norm(pulled))
         return value, pulled
 
