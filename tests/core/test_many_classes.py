@@ -256,3 +256,15 @@ def test_predictions_without_the_columns_of_the_complement(head):
 
     assert distance(found) < 1e-3
     assert distance(many_classes.softmax(mean_logits)[0]) > 5e-3  # the spread matters
+
+
+def test_the_spread_counts_without_a_basis():
+    """A Gaussian that is nothing but a complement is no point estimate, however many classes there are."""
+    rng = np.random.default_rng(3)
+    features, labels = rng.standard_normal((300, 3)), np.arange(300) % 210
+    posterior = eb.run(eb.Problem.create(features, labels, 4.0), eb.MeanField(rank=0, tol=1e-1), particles=400)
+    assert posterior.ensemble.basis.shape[1] == 0
+    point = many_classes.softmax(posterior.map.gaussian_logits(features[:20], posterior.ensemble)[0])[0]
+    draws = posterior.mean_proba(features[:20])
+    found = posterior.predict_proba(features[:20])
+    assert np.abs(found - draws).sum(axis=1).mean() < 0.5 * np.abs(point - draws).sum(axis=1).mean()

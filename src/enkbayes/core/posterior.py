@@ -362,7 +362,8 @@ class Posterior:
         mean_logits, V = logits_of(rows, ensemble)
         _finite(mean_logits)
         _finite(namespace(V).vecdot(V, V))
-        if V.shape[-1] == 0 and noise is None:  # a point estimate
+        spread = V.shape[-1] > 0 or (many and complement is not None)
+        if not spread and noise is None:  # a point estimate
             return self.likelihood.mean(namespace(V).expand_dims(mean_logits, axis=1))[:, 0, :]
         if many and complement is not None:
             return predictive(rows, mean_logits, V, complement)

@@ -65,6 +65,7 @@ class WidthAverage:
     least : weight below which a width is left out
     spread_rows : held-out rows that choose a spread
     spread_least : weight from which a width gets a spread of its own; lighter ones stay point estimates
+    sharper : factors of the logit scale that are tried with a spread, which makes predictions softer
     entries : logits of held-out rows that are kept for each width; of more rows than fit only some are held out
     pairs : antithetic pairs of points of an average over the spread
     hopeless : nats by which the rows are worse predicted than by the best, before widths further out are given up
@@ -80,9 +81,10 @@ class WidthAverage:
     pseudo_rows: float = 3.0
     scale_sd: float = 0.3
     factor_sd: float = 0.1
-    least: float = 0.02
+    least: float = 0.05
     spread_rows: int = 500
-    spread_least: float = 0.1
+    spread_least: float = 0.2
+    sharper: tuple[float, ...] = (1.0, 1.1, 1.25)
     entries: int = 2**22
     pairs: int = 8
     hopeless: float = 15.0
@@ -209,7 +211,7 @@ class WidthAverage:
             logs = [found.log_probability(int(i), c * scales[i], spreads[i], self) for i in kept]
             return (log_factor / self.factor_sd) ** 2 / 2 - float(found.counts @ averaged(np.stack(logs), weights))
 
-        return math.exp(minimize_scalar(loss, bounds=(-0.2, 0.5), options={"xatol": 0.02}).x)
+        return math.exp(minimize_scalar(loss, bounds=(-0.2, 0.5), options={"xatol": 0.04}).x)
 
     def _averaged(self, logs: Numbers, found: HeldOut) -> tuple[Numbers, Numbers, float]:
         """Return the widths that are kept, their weights, and the log loss of their average. The prior of the weights
@@ -366,22 +368,19 @@ class HeldOut:
                 break
         return math.exp(u)
 
-    def best_scale(self, i: int, spread: float, average: WidthAverage, around: float) -> float:
-        """Return the logit scale c that predicts the rows best, with a spread, from the scale without."""
-
-        def loss(log_scale: float) -> float:
-            prior = (log_scale / average.scale_sd) ** 2 / 2
-            return prior - float(self.counts @ self.log_probability(i, math.exp(log_scale), spread, average))
-
-        bounds = (math.log(around) - 0.1, math.log(around) + 0.4)
-        return math.exp(minimize_scalar(loss, bounds=bounds, options={"xatol": 0.05}).x)
+    def best_scale(self, i: int, spread: float, average: WidthAverage, around: float) -> tuple[float, float]:
+        """Return the logit scale that predicts the rows best with a spread, of a few beyond that without, and their log
+        loss.
+        """
+        scales = [around * factor for factor in average.sharper]
+        losses = [-self.mean(self.log_probability(i, c, spread, average)) for c in scales]
+        return scales[int(np.argmin(losses))], min(losses)
 
     def best_spread(self, i: int, scale: float, average: WidthAverage) -> tuple[float, float]:
         """Return the spread that predicts the rows best, and its logit scale; spreads are tried while they help."""
         best, loss = (0.0, scale), -self.mean(self.log_probability(i, scale, 0.0, average))
         for spread in average.spreads:
-            c = self.best_scale(i, spread, average, around=best[1])
-            found = -self.mean(self.log_probability(i, c, spread, average))
+            c, found = self.best_scale(i, spread, average, around=best[1])
             if not found < loss:
                 break
             best, loss = (spread, c), found
