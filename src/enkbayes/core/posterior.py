@@ -356,8 +356,9 @@ class Posterior:
 
     def _gaussian_proba(self, rows: Array, ensemble: AffineEnsemble, noise: Array | None) -> Array:
         """Return (n, K), the integral over the Gaussian, for some rows."""
-        many = isinstance(self.likelihood, Categorical) and self.likelihood.outputs >= VERY_MANY and noise is None
+        very_many = isinstance(self.likelihood, Categorical) and self.likelihood.outputs >= VERY_MANY
         complement = ensemble.complement
+        many = very_many and (noise is None or complement is not None)
         logits_of = self.map.gaussian_logits if many else self.map.predictive_logits  # type: ignore[union-attr]
         mean_logits, V = logits_of(rows, ensemble)
         _finite(mean_logits)
@@ -366,7 +367,7 @@ class Posterior:
         if not spread and noise is None:  # a point estimate
             return self.likelihood.mean(namespace(V).expand_dims(mean_logits, axis=1))[:, 0, :]
         if many and complement is not None:
-            return predictive(rows, mean_logits, V, complement)
+            return predictive(rows, mean_logits, V, complement, noise=noise)
         if noise is not None:
             return noisy_predictive(self.likelihood, mean_logits, V, noise)
         return self.likelihood.predictive(mean_logits, V=V)

@@ -13,6 +13,7 @@ from torch import nn
 from enkbayes.core.arguments import check_positive
 from enkbayes.core.gaussian import Gaussian
 from enkbayes.core.likelihoods import Bernoulli, Categorical, Likelihood, Normal
+from enkbayes.core.likelihoods.many_classes import VERY_MANY, predictive
 from enkbayes.core.linear_logits import LinearLogits
 from enkbayes.core.logit_noise import noisy_members, noisy_predictive
 from enkbayes.core.posterior import MEMBERS, Posterior
@@ -34,7 +35,7 @@ from enkbayes.nets.layers import Layer, Tap, encoder, linear_layer, linear_names
 from enkbayes.nets.loaders import Place
 from enkbayes.nets.models import finite
 from enkbayes.nets.posterior_module import PosteriorModule, blank
-from enkbayes.nets.predictive_module import check_views
+from enkbayes.nets.predictive_module import EXPORTING, check_views
 from enkbayes.nets.views import Augment
 from enkbayes.samplers import Sampler
 from enkbayes.samplers.start import as_sampler, count, whole_seed
@@ -296,6 +297,10 @@ class BayesianHead(PosteriorModule):
             if noise is not None:
                 logits = noisy_members(logits, noise, MEMBERS, symmetric=True)
             return self.likelihood.mean(logits).mean(dim=1)
+        many = isinstance(self.likelihood, Categorical) and self.likelihood.outputs >= VERY_MANY
+        if many and ensemble.complement is not None and not EXPORTING():  # the choice of points cannot be exported
+            mean_logits, V = self.map.gaussian_logits(features, ensemble)
+            return predictive(features, mean_logits, V, ensemble.complement, noise=noise)
         mean_logits, V = self.map.predictive_logits(features, ensemble)
         if noise is None:
             return self.likelihood.predictive(mean_logits, V=V)

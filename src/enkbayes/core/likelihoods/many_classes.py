@@ -143,12 +143,13 @@ def predictive(
     V: Array,
     complement: Complement,
     *,
+    noise: Array | None = None,
     pairs: tuple[int, ...] = (256, 1024, 2048),
     wide: tuple[float, ...] = (0.5, 1.5),
     at_once: int = 2**22,
 ) -> Array:
     """Return the expected class probabilities (n, K) under a Gaussian with a complement; V (n, K, r) are the
-    logits of its basis.
+    logits of its basis, and `noise` (n,) is the variance of independent noise in every logit.
 
     It approximates `Categorical.predictive` for the columns of V and of `complement.logit_columns`. What the basis
     leaves out is taken as independent between classes, with its own variance for each row and class: no K x K matrix
@@ -162,6 +163,7 @@ def predictive(
     xp = namespace(V)
     numbers, dtype = own_numbers(features, mean_logits), mean_logits.dtype
     s, E = _independent(features, V, complement)
+    s = s if noise is None else s + noise[:, None]
     zbar, s, E, shrink = (xp.astype(x, xp.float32) for x in (mean_logits, s, E, -1 / complement.tightening))
 
     def averages(level: int, rows: np.ndarray[Any, Any]) -> tuple[Array]:
