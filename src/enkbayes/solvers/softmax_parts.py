@@ -310,7 +310,8 @@ class PartFits:
         found = np.empty((len(rows), parts.classes), dtype=np.float32)
         for part in range(len(parts.bases)):
             mine = np.flatnonzero(parts.left_out[rows] == part)
-            found[mine] = function(part, parts.rows.take(rows[mine]))
+            x = parts.problem.rows.take(rows[mine])
+            found[mine] = function(part, x if scipy.sparse.issparse(x) else to_numpy(x))
         return found
 
 
