@@ -18,6 +18,7 @@ HERE = Path(__file__).parent
 PAGE = HERE.parent / "docs" / "results" / "defaults.md"
 RESULT = HERE / "results" / "defaults.json"
 FRESH_RESULT = HERE / "results" / "defaults_fresh.json"
+RAW_RESULT = HERE / "results" / "default_raw.json"
 CHART = HERE / "results" / "defaults.png"
 SMALL = (50, 200)  # training rows of the target for small data
 
@@ -166,7 +167,20 @@ def page(result: dict[str, Any], later: dict[str, Any]) -> str:
         reference=REFERENCE,
         late=METHODS[NUTS_NAME],
         work=LARGEST_WORK,
+        raw=_raw(json.loads(RAW_RESULT.read_text(encoding="utf-8"))),
     )
+
+
+def _raw(found: dict[str, Any]) -> dict[str, Any]:
+    """Return the figures of default_raw.py, and how many splits they have."""
+    counts = [sum((line["set"], line["n"]) == pair for line in found["lines"]) for pair in _pairs(found["lines"])]
+    few, many = min(counts), max(counts)
+    splits = f"{few} to {many} splits each" if few < many else f"{few} split{'s' if few > 1 else ''} each"
+    return found | {"splits": splits}
+
+
+def _pairs(lines: list[dict[str, Any]]) -> set[tuple[str, int]]:
+    return {(line["set"], line["n"]) for line in lines}
 
 
 def _extreme(pairs: Pairs) -> tuple[str, int, float, float, float]:
