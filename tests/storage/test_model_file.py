@@ -150,7 +150,7 @@ def test_plain_safetensors_and_numpy_suffice(saved, path, iris):
     probabilities = softmax(np.einsum("nd,jdk->jnk", np.column_stack([X, np.ones(len(X))]), weights), axis=-1)
     np.testing.assert_allclose(probabilities, saved.sample_proba(X), atol=1e-12)
     assert header["posterior"]["classes"]["values"] == [0, 1, 2]
-    assert (header["format"], header["library"], header["kind"]) == (2, eb.__version__, "classifier")
+    assert (header["format"], header["library"], header["kind"]) == (3, eb.__version__, "classifier")
     assert header["posterior"]["info"]["fields"]["sampler"].startswith("Equilibrium(")
     assert header["fingerprint"] == saved.fingerprint_
 
@@ -177,8 +177,8 @@ def test_optional_fields_may_be_missing(saved, path, iris):
 
 
 def test_other_formats_are_refused(saved, path):
-    rewrite(path, lambda header: header.update(format=3, library="9.0"))
-    with pytest.raises(ValueError, match=r"format 3, written by enkbayes 9\.0; .* upgrade enkbayes"):
+    rewrite(path, lambda header: header.update(format=4, library="9.0"))
+    with pytest.raises(ValueError, match=r"format 4, written by enkbayes 9\.0; .* upgrade enkbayes"):
         eb.load(path)
     rewrite(path, lambda header: header.update(format=0))
     with pytest.raises(ValueError, match="unknown format 0"):

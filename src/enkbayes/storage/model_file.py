@@ -3,7 +3,7 @@
 Tensors: `mean` (P,), `basis` (P, r), `points` (J, r), so that theta_j = mean + basis @ points_j; the same with the
 prefix `fitted.` for the Gaussian that polished particles came from; `parameter.NAME` for the parameters of an estimator
 that are arrays. The components of a mixture have names that begin with `components.0.`, `components.1.` and so on. The
-header, in format 2, has the fields
+header, in format 3, has the fields
 
     kind            "posterior", or "classifier" or "regressor", which must have an estimator; or "labels"
     posterior       the fields of a `Posterior`, but for its state; or a `MixturePosterior` with its type
@@ -37,13 +37,13 @@ from enkbayes.inference.feature_far_field import FeatureFarField
 from enkbayes.inference.prior_average import PriorAverage
 from enkbayes.inference.rejection import HeldOutConfidence
 from enkbayes.inference.trust import Trust
-from enkbayes.storage import container
+from enkbayes.storage import container, format_1, format_2
 from enkbayes.storage.codec import Decoder, Encoder
 from enkbayes.storage.container import Header, Tensors
-from enkbayes.storage.format_1 import upgraded_model
 from enkbayes.storage.stored_types import TYPES, check_ensemble
 
-KIND = container.Kind("enkbayes", "a saved model", "write it again from the model", 2, {1: upgraded_model})
+UPGRADES = {1: format_1.upgraded_model, 2: format_2.upgraded_model}
+KIND = container.Kind("enkbayes", "a saved model", "write it again from the model", 3, UPGRADES)
 RECORDS: dict[str, Any] = {
     "trust": Trust,
     "evidence": Evidence,
