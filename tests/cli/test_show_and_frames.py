@@ -206,3 +206,19 @@ def test_advice_is_in_the_words_of_the_command(tmp_path):
     for python in ("max_steps", "MeanField()", "tau=", "prior_precision="):
         assert python not in result.stdout + result.stderr
     assert "variance 10,000 for weights" in " ".join(result.stdout.split())
+
+
+def test_rare_categories_have_a_prior_of_their_own_units(tmp_path):
+    rng = np.random.default_rng(0)
+    towns = rng.choice(["Bern", "Oslo", "Rome", "Lima"], 300, p=[0.5, 0.3, 0.19, 0.01])
+    age = rng.normal(size=300)
+    classes = np.where(age + rng.logistic(size=300) > 0, "yes", "no")
+    write(tmp_path / "rare.csv", zip(towns, age, classes, strict=True), ["town", "age", "y"])
+    model, report = tmp_path / "m.safetensors", tmp_path / "r.html"
+    found = call("fit", tmp_path / "rare.csv", "--target", "y", "--out", model, "--report", report, "--json")
+    facts = json.loads(found.stdout)
+    assert len(facts["prior_precision"]) == facts["features"] == 5
+    assert any(each["standardised"] for each in facts["prior_choice"]["components"])
+    assert "averaged over its width" in report.read_text()
+    shown = call("fit", tmp_path / "rare.csv", "--target", "y", "--out", model)
+    assert "averaged over prior widths" in " ".join(shown.stdout.split())

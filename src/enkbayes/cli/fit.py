@@ -249,7 +249,7 @@ def _facts(classifier: EnsembleClassifier, preprocessing: Preprocessing, rows: i
         "features": len(preprocessing.features),
         "left_out": [name for name, _ in preprocessing.left_out],
         "notes": list(preprocessing.notes),
-        "prior_precision": float(classifier.prior_precision_),
+        "prior_precision": np.asarray(classifier.prior_precision_).tolist(),  # of each feature, where units differ
         "prior_choice": None if classifier.tuning_ is None else asdict(classifier.tuning_),
         "intercept_precision": float(classifier.intercept_precision),
         "far_field": _far_field(classifier),
@@ -271,7 +271,7 @@ def _far_field(classifier: EnsembleClassifier) -> str | None:
 
 def _prior(facts: dict[str, Any]) -> str:
     """Describe the prior and, if it was chosen, how."""
-    if facts["prior_choice"] is not None and "weights" in facts["prior_choice"]:
+    if facts["prior_choice"] is not None and "components" in facts["prior_choice"]:
         return str(facts["prior_choice"]["message"])
     weights, intercepts = 1 / facts["prior_precision"], 1 / facts["intercept_precision"]
     prior = f"variance {plain(weights)} for weights, {plain(intercepts)} for intercepts"

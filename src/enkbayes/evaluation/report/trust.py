@@ -17,6 +17,7 @@ from enkbayes.evaluation.report.diagnostics import TONES, diagnostic_rows, next_
 from enkbayes.evaluation.report.page import Picture, render
 from enkbayes.inference.assessment import held_out_proba
 from enkbayes.inference.prediction_verdict import PredictionVerdict
+from enkbayes.inference.prior_average import PriorAverage
 from enkbayes.inference.trust import COMMAND, Trust
 from enkbayes.inference.verdicts import BAD, GOOD, USABLE
 
@@ -158,14 +159,21 @@ def _sentence(words: str) -> str:
 def _provenance(classifier: EnsembleClassifier) -> str:
     from enkbayes._version import __version__
 
-    precision = _precision(classifier)
     parts = [
         f"enkbayes {__version__}",
         classifier.posterior_.info.sampler,
-        "custom prior" if precision is None else f"prior precision {precision:.4g}",
+        _prior(classifier),
         f"training data {(classifier.fingerprint_ or '')[:16]} (sha256)",
     ]
     return " · ".join(parts)
+
+
+def _prior(classifier: EnsembleClassifier) -> str:
+    """Say which prior the classifier has."""
+    if isinstance(classifier.tuning_, PriorAverage):
+        return "prior averaged over its width"
+    precision = _precision(classifier)
+    return "custom prior" if precision is None else f"prior precision {precision:.4g}"
 
 
 def _precision(classifier: EnsembleClassifier) -> float | None:
