@@ -11,8 +11,6 @@ import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.datasets import load_breast_cancer
 from sklearn.model_selection import train_test_split
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 
 from enkbayes import EnsembleClassifier
 
@@ -20,13 +18,12 @@ X, y = load_breast_cancer(return_X_y=True)
 X_train, X_rest, y_train, y_rest = train_test_split(X, y, train_size=100, random_state=0)
 X_val, X_test, y_val, y_test = train_test_split(X_rest, y_rest, train_size=200, random_state=0)
 
-model = make_pipeline(StandardScaler(), EnsembleClassifier(random_state=0)).fit(X_train, y_train)
-classifier, scaler = model[-1], model[0]
+model = EnsembleClassifier(random_state=0).fit(X_train, y_train)
 
 # %%
 # The threshold rests on the 200 held-out rows, which the classifier was not fitted to.
 
-threshold = classifier.reject_threshold(scaler.transform(X_val), y_val, max_error=0.04, confidence=0.9)
+threshold = model.reject_threshold(X_val, y_val, max_error=0.04, confidence=0.9)
 
 proba = model.predict_proba(X_test)
 confidence, wrong = proba.max(axis=1), model.predict(X_test) != y_test
