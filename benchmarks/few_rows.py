@@ -1,4 +1,4 @@
-"""The score of unusual rows with fewer rows than features: how directions are compared, on development rows.
+"""The score of unusual rows with fewer rows than features: forms of the distance to the classes on development rows.
 
     python benchmarks/few_rows.py       # a table; stores the features in the cache, two minutes on one core
 
@@ -25,7 +25,7 @@ from threadpoolctl import threadpool_limits
 
 from enkbayes.engine.arrays import entropy
 from enkbayes.evaluation import metrics
-from enkbayes.inference.class_distance import ClassDistance, ClassScore, direction, with_entropy
+from enkbayes.inference.class_distance import ClassDistance, direction, with_entropy
 from enkbayes.inference.feature_far_field import normal_rank
 from enkbayes.reproduction.datasets.cifar import load_cifar10
 from enkbayes.reproduction.datasets.idx import load_fashion_mnist
@@ -35,7 +35,8 @@ RESULT = Path(__file__).parent / "results" / "few_rows.json"
 LABELS = (100, 200, 600)
 SEEDS = 2
 Vector = np.ndarray[Any, Any]
-Score = Callable[[Vector], Vector]
+Form = Callable[[dict[str, Vector]], Vector]
+"""Distances (n,) of rows by kind -> scores (n,)."""
 
 
 def fashion() -> dict[str, Vector]:
@@ -76,37 +77,47 @@ def tasks() -> dict[str, tuple[Vector, Vector, dict[str, Vector]]]:
     return result
 
 
-def with_fifth(fit: Callable[[Vector, Vector], ClassScore], X: Vector, y: Vector) -> Score:
-    """Return the score, whose scale a fifth of the rows sets, as in `FeatureScore`."""
-    out = np.random.default_rng(12).permutation(len(y)) % 5 == 0
-    score = fit(X, y).scaled(fit(X[~out], y[~out]).distances([X[out]]))
-    return lambda rows: np.asarray(score([rows]))
+class Distances:
+    """Distances of rows, standardised on a fifth of the training rows: of features and of directions with covariances,
+    and of directions without.
+    """
+
+    KINDS = ("features", "directions", "angles")
+
+    def __init__(self, X: Vector, y: Vector) -> None:
+        out = np.random.default_rng(12).permutation(len(y)) % 5 == 0
+        known, self.fits = self._raw(self._fit(X[~out], y[~out]), X[out]), self._fit(X, y)
+        self.scale = {kind: (v.mean(), max(float(v.std()), 1e-2)) for kind, v in known.items()}
+
+    def __call__(self, X: Vector) -> dict[str, Vector]:
+        found = self._raw(self.fits, X)
+        return {kind: (found[kind] - centre) / width for kind, (centre, width) in self.scale.items()}
+
+    def _fit(self, X: Vector, y: Vector) -> tuple[ClassDistance, ...]:
+        both = ClassDistance.fit(X, y), ClassDistance.fit(direction(X), y)
+        return *both, ClassDistance.of_few_directions(X, y)
+
+    def _raw(self, fits: tuple[ClassDistance, ...], X: Vector) -> dict[str, Vector]:
+        rows = X, direction(X), direction(X)
+        return {k: np.asarray(fit.distance(x)) for k, fit, x in zip(self.KINDS, fits, rows, strict=True)}
 
 
-def alone(make: Callable[[Vector, Vector], ClassDistance], *, turned: bool, X: Vector, y: Vector) -> Score:
-    """Return one distance alone."""
-    out = np.random.default_rng(12).permutation(len(y)) % 5 == 0
-
-    def of(rows: Vector) -> Vector:
-        return direction(rows) if turned else rows
-
-    known = make(X[~out], y[~out]).distance(of(X[out]))
-    found, centre, width = make(X, y), known.mean(), max(float(known.std()), 1e-2)
-    return lambda rows: np.asarray((found.distance(of(rows)) - centre) / width)
+def larger(*kinds: str, margin: float = 0.0) -> Form:
+    return lambda d: np.max([d[kinds[0]] - margin, *(d[kind] for kind in kinds[1:])], axis=0)
 
 
-FORMS: dict[str, Callable[[Vector, Vector], Score]] = {
-    "features or directions, both with covariances (before)": lambda X, y: with_fifth(
-        lambda X, y: ClassScore.fit([X], y), X, y
-    ),
-    "features alone": lambda X, y: alone(ClassDistance.fit, turned=False, X=X, y=y),
-    "directions alone, with a covariance": lambda X, y: alone(
-        lambda X, y: ClassDistance.fit(direction(X), y), turned=True, X=X, y=y
-    ),
-    "directions alone, without": lambda X, y: alone(ClassDistance.of_few_directions, turned=True, X=X, y=y),
-    "features, or directions without a covariance (the score)": lambda X, y: with_fifth(
-        lambda X, y: ClassScore.fit([X], y, few=True), X, y
-    ),
+SCORE = "angles, and half of the absolute distance of features (the score)"
+FORMS: dict[str, Form] = {
+    "features or directions, the larger (before)": larger("features", "directions"),
+    "features": larger("features"),
+    "directions": larger("directions"),
+    "angles": larger("angles"),
+    "features or angles, the larger": larger("features", "angles"),
+    "features - 1, or angles, the larger": larger("features", "angles", margin=1.0),
+    "features - 2, or angles, the larger": larger("features", "angles", margin=2.0),
+    "mean of features and angles": lambda d: (d["features"] + d["angles"]) / 2,
+    "absolute distance of features, or angles, the larger": lambda d: np.maximum(np.abs(d["features"]), d["angles"]),
+    SCORE: lambda d: d["angles"] + np.abs(d["features"]) / 2,
 }
 
 
@@ -127,9 +138,12 @@ def measured(X: Vector, y: Vector, far: dict[str, Vector], labels: int, seed: in
     doubt = np.sort(entropy(cross_val_predict(model, known, numbers, cv=2, method="predict_proba")))
     proba = {name: model.fit(known, numbers).predict_proba(x) for name, x in rows.items()}
     found = {"confidence": separated({name: -p.max(axis=1) for name, p in proba.items()})}
-    for form, fit in FORMS.items():
-        score = fit(known, numbers)
-        scores = {name: with_entropy(score(x), normal_rank(entropy(proba[name]), doubt)) for name, x in rows.items()}
+    distances = Distances(known, numbers)
+    standard = {name: distances(x) for name, x in rows.items()}
+    for form, score in FORMS.items():
+        scores = {
+            name: with_entropy(score(d), normal_rank(entropy(proba[name]), doubt)) for name, d in standard.items()
+        }
         found[form] = separated(scores)
     return found
 

@@ -38,6 +38,7 @@ from enkbayes.storage.files import replacing
 
 HERE = Path(__file__).parent
 RESULT = HERE / "results" / "pretrained.json"
+FEW_ROWS = HERE / "results" / "few_rows.json"
 PAGE = HERE.parent / "docs" / "results" / "pretrained.md"
 Vector = np.ndarray[Any, Any]
 
@@ -307,6 +308,29 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     return tasks
 
 
+def few_rows(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return near and far AUROC of every form of the score, means over development tasks and seeds by labels."""
+    found = []
+    for form in lines[0]["forms"]:
+        row: dict[str, Any] = {"form": form}
+        for labels in dict.fromkeys(line["labels"] for line in lines):
+            row[labels] = np.mean([line["forms"][form] for line in lines if line["labels"] == labels], axis=0).tolist()
+        found.append(row)
+    return found
+
+
+def with_earlier(tasks: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
+    """Return a summary with the figures of an earlier one where the cache has none; these are marked."""
+    found: dict[str, Any] = {}
+    for task, sizes in SIZES.items():
+        for labels in map(str, sizes):
+            new, old = (part.get(task, {}).get(labels, {}) for part in (tasks, before))
+            rows = {m: new[m] if m in new else old[m] | {"earlier": True} for m in METHODS if m in new or m in old}
+            if rows:
+                found.setdefault(task, {})[labels] = rows
+    return found
+
+
 def page(result: dict[str, Any]) -> str:
     template = jinja2.Template((HERE / "pretrained.md.jinja").read_text(encoding="utf-8"), keep_trailing_newline=True)
 
@@ -317,7 +341,10 @@ def page(result: dict[str, Any]) -> str:
     return template.render(
         difference=difference,
         result=result,
-        methods=METHODS,
+        few_rows=few_rows(json.loads(FEW_ROWS.read_text(encoding="utf-8"))["lines"]),
+        earlier=any(
+            row.get("earlier") for sizes in result["tasks"].values() for m in sizes.values() for row in m.values()
+        ),
         pool=POOL,
         test=TEST,
         corrupted=CORRUPTED,
@@ -353,7 +380,8 @@ def main() -> None:
                             file.write(json.dumps(row) + "\n")
                             file.flush()
                             print({k: round(v, 4) if isinstance(v, float) else v for k, v in row.items()}, flush=True)
-    result = {"environment": environment(), "tasks": summary(rows)}
+    before = json.loads(RESULT.read_text(encoding="utf-8"))["tasks"] if RESULT.exists() else {}
+    result = {"environment": environment(), "tasks": with_earlier(summary(rows), before)}
     RESULT.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     PAGE.write_text(page(result), encoding="utf-8")
 

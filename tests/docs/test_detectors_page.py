@@ -17,7 +17,7 @@ def line(task, seed, ours, knn, react):
     return {"task": task, "seed": seed, "methods": methods}
 
 
-def head(confidence, shifted, gap):
+def head(confidence, shifted, gap, seed=0):
     def figures(far, moved):
         return {
             "confidence": {"far:noise": far},
@@ -31,10 +31,12 @@ def head(confidence, shifted, gap):
         "temperature scaling": figures(0.9, 2.0),
         "with far-field variance": figures(confidence, shifted),
         "OODScore": {"auroc": {"near:a": 0.7, "far:noise": 0.9}},
+        "own temperature": {"nll": {"shifted:noise": 0.5}},
         "classes": 2,
+        "test rows": 50,
         "gap": gap,
     }
-    return {"task": "A", "seed": 0, "methods": methods}
+    return {"task": "A", "seed": seed, "methods": methods}
 
 
 LINES = [line("A", 0, [0.8, 0.9], [0.7, 0.95], [0.5, 0.5]), line("A", 1, [0.6, 0.9], [0.7, 0.95], [0.5, 0.5]),
@@ -59,3 +61,17 @@ def test_targets_say_what_is_met():
     assert verdicts[0][3:] == ["met"] * 5
     assert verdicts[1][3:6] == ["**missed**"] * 3
     assert "half-way 0.700" in detector_page.targets(good)[3]["measured"]
+
+
+def test_targets_of_predictions_are_about_means_over_seeds():
+    lines = [head(0.6, 1.0, [0.010, 0.003]), head(0.8, 2.1, [-0.012, 0.004], seed=1)]
+    (row,) = detector_page.heads_by_task(lines)
+    assert row["seeds"] == 2
+    assert row["gap"] == pytest.approx(-0.001)
+    assert row["error"] == pytest.approx(0.0025)
+    assert row["ours"]["far"] == pytest.approx(0.7)
+    assert row["ratio"] == pytest.approx((0.5 + 1.05) / 2)
+    assert row["best ratio"] == pytest.approx(0.25)
+    found = detector_page.targets({"evaluation": LINES, "heads": lines})
+    assert found[5]["verdict"] == "met"
+    assert "a test row is 2.0 points" in found[6]["measured"]

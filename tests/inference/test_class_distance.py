@@ -92,20 +92,22 @@ def test_held_out_rows_set_the_scale():
     assert abs(found.std() - 1) < 1e-9
 
 
-def test_few_directions_are_compared_by_the_angle_to_the_nearest_class():
+def test_few_rows_find_short_rows_of_no_class_and_rows_far_away():
     """Rows of the classes are longer than unusual ones, as the features of networks are: lengths mislead there."""
     rng = np.random.default_rng(0)
     means = rng.standard_normal((5, 400)) * (rng.uniform(size=(5, 400)) < 0.2)
 
-    def rows(size, length):
+    def rows(size):
         y = rng.integers(0, 5, size)
-        return length * (means[y] + 0.8 * rng.standard_normal((size, 400))), y
+        return means[y] + 0.8 * rng.standard_normal((size, 400)), y
 
-    X, y = rows(100, 1.0)
-    new, other = rows(200, 1.0)[0], 0.4 * rng.standard_normal((200, 400))
-    auroc = {}
+    X, y = rows(100)
+    new, other = rows(200)[0], 0.4 * rng.standard_normal((200, 400))
+    auroc, far = {}, {}
     for few in (False, True):
         score = ClassScore.fit([X[:80]], y[:80], few=few).calibrated([X[80:]])
         auroc[few] = np.mean(score([other])[:, None] > score([new])[None, :])
+        far[few] = [score([t * new]).mean() for t in (1, 3, 1e3, 1e6)]
     assert auroc[True] > auroc[False] + 0.1
     assert auroc[True] > 0.9
+    assert np.all(np.diff(far[True]) > 1)  # without bound

@@ -13,8 +13,10 @@ separate little better (`benchmarks/detectors.py`).
 A second distance, of the direction x / |x|, finds rows of unusual composition that are not far away (Mueller and Hein
 2025). The score is the larger of the two, each standardised by its mean and standard deviation on held-out rows.
 
-Fewer rows than features say little about the covariance of directions. `ClassDistance.of_few_directions` has none: it
-is the angle to the mean of the nearest class.
+No more rows than features say little about a covariance. There the distance of directions has none, it is the angle to
+the mean of the nearest class, and the distance of the features is mostly about their lengths, which are unusual in both
+directions: the features of unfamiliar images are often shorter. So the score is the distance of the directions plus
+half of the absolute distance of the features (`benchmarks/few_rows.py`).
 """
 
 from __future__ import annotations
@@ -129,7 +131,9 @@ class ClassScore:
         Of the features, and of the features divided by their lengths.
     scale : array (2, L + 2, 2)
         Centre and width on held-out rows, for features and for directions: of the L distances, of their mean over the
-        layers, and (the last, the same for both) of the larger.
+        layers, and (the last, the same for both) of the score.
+    few : bool
+        Whether there were too few rows for covariances.
 
     Examples
     --------
@@ -143,12 +147,11 @@ class ClassScore:
     plain: tuple[ClassDistance, ...]
     directions: tuple[ClassDistance, ...]
     scale: Array
+    few: bool = False
 
     @classmethod
     def fit(cls, layers: Sequence[Vector], y: Vector, *, few: bool = False) -> ClassScore:
-        """Return the score for training rows (n, d_l) of L layers and their classes (n,), not calibrated yet. With
-        `few` rows, directions have no covariance.
-        """
+        """Return the score for training rows (n, d_l) of L layers and their classes (n,), not calibrated yet."""
         plain = tuple(ClassDistance.fit(X, y) for X in layers)
         directions = tuple(
             ClassDistance.of_few_directions(X, y)
@@ -157,7 +160,7 @@ class ClassScore:
             for X in layers
         )
         scale = np.tile([0.0, 1.0], (2, len(plain) + 2, 1))
-        return cls(plain, directions, scale)
+        return cls(plain, directions, scale, few)
 
     def calibrated(self, layers: Sequence[Vector], *, narrowest: float = 1e-2) -> ClassScore:
         """Return the score with the scale of held-out rows. Widths are at least `narrowest`, because a distance that is
@@ -193,8 +196,9 @@ class ClassScore:
         xp = namespace(distances)
         s = self.scale
         mean = xp.mean((distances - s[:, None, :-2, 0]) / s[:, None, :-2, 1], axis=2)
-        largest = xp.max((mean - s[:, -2:-1, 0]) / s[:, -2:-1, 1], axis=0)
-        return (largest - s[0, -1, 0]) / s[0, -1, 1]
+        plain, turned = (mean - s[:, -2:-1, 0]) / s[:, -2:-1, 1]
+        score = turned + xp.abs(plain) / 2 if self.few else xp.maximum(plain, turned)
+        return (score - s[0, -1, 0]) / s[0, -1, 1]
 
     def __call__(self, layers: Sequence[Array]) -> Array:
         """Return the scores (n,) of the features (n, d_l) of L layers."""

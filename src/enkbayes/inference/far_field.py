@@ -229,8 +229,8 @@ def choose(
     scales : sequence of float
         Factors 1 / T on the logits, which is fitted again for every strength: noise makes predictions less confident,
         and a factor above 1 makes up for that. Larger factors use noise on unusual rows as an excuse for
-        overconfidence on all others: with factors up to 1.5, one of 22 development networks lost .019 nats on test
-        rows, with these the largest loss is .008 (`benchmarks/far_field_scores.py` has both).
+        overconfidence on all others: on one development network (DNA) factors up to 1.5 cost .021 nats of test rows,
+        these .008 (`benchmarks/far_field_scores.py`).
     sharpening : float
         Standard deviation of a normal prior of log(1 / T), as in `temperature_scale`.
     most : float

@@ -44,9 +44,8 @@ class FeatureScore:
         """Return the score for the rows of a fitted problem, a random sample of at most `most` of them.
 
         Rows in a fifth of the sample, predicted by the other four, set the scale of the distances. Each fifth does in
-        turn, unless there are more than `wide` features, where that takes long. With no more rows than features, the
-        directions of rows have no covariance: the whole distance would be about the lengths of rows, and those of
-        familiar rows are often the larger ones (`benchmarks/few_rows.py`).
+        turn, unless there are more than `wide` features, where that takes long. No more rows than features are few: see
+        `enkbayes.inference.class_distance`.
         """
         double = problem.in_double()
         random = np.random.default_rng(12)
