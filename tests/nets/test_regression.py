@@ -111,3 +111,9 @@ def test_scores_and_thresholds_need_classes_and_layers_one_output():
         head.reject_threshold(HELD_OUT)
     with pytest.raises(ValueError, match="3 outputs; regression takes a network with one"):
         BayesianHead.fit(nn.Sequential(nn.Linear(1, 4), nn.Linear(4, 3)), TRAIN, regression=True, progress=False)
+
+
+def test_variance_of_real_targets_grows_no_faster_than_it_must():
+    head = BayesianHead.fit(MODEL, TRAIN, calibration=HELD_OUT, regression=True, progress=False)
+    found = head.predict_uncertainty(torch.tensor([[1e3], [1e4]])).far_field
+    assert 3 <= float(torch.log10(found[1] / found[0])) < 5.5  # as |x|^3 to |x|^5

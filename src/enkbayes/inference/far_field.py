@@ -17,7 +17,8 @@ may have grown. So the second term costs nothing on held-out rows, and rises ste
 
 Networks have a second score, the leverage of the directions h / |h|, whose v(x) is added: outputs of an unusual
 composition may be small. Their scores have the standard deviation 2, and B is a 32nd of the mean square. These were
-chosen on development tasks (`benchmarks/far_field_scores.py`).
+chosen on development tasks (`benchmarks/far_field_scores.py`). Of real targets the variance has no bound, so it grows
+no faster than it must (`gentle`).
 
 Along a ray x = t d, leverages are quadratic in t, and the standard deviation enters as at most 2/3. So v(x) grows like
 t^3 at least and the standard deviation of r like t^(3/2), while the logits of a ReLU network grow like t. Their
@@ -88,6 +89,7 @@ class Extent:
         least: float = 3.0,
         most: float = 0.005,
         slope: float = 1.0,
+        gentle: bool = False,
     ) -> Extent:
         """Return the extent with the scale of held-out rows, from their outputs or their mean log leverage (n,).
 
@@ -95,13 +97,17 @@ class Extent:
         most `widest`, so that exp(score) grows fast enough along rays. The range of the scores is at least -least ...
         least times the slope, because the extremes of a few held-out rows are not those of all others.
 
+        If `gentle`, the width is `widest`, and the noise grows along rays no faster than it must. That is right for
+        real targets: confidence has a lower bound, but their variance has no upper one.
+
         Of new rows, a share of about 1 / (n + 1) lies beyond the most unusual of n held-out rows, and the noise there
         costs up to log K nats each. Where that is more than `most` nats, the range is wider: by as much as leaves so
         few rows beyond it if the tail of the scores is exponential, with their standard deviation.
         """
         found = self.leverage(outputs) if leverage is None else leverage
         values = to_numpy(found)
-        centre, width = float(values.mean()), min(max(float(values.std()), 1e-2), widest) / slope
+        slope = 1.0 if gentle else slope
+        centre, width = float(values.mean()), widest if gentle else min(max(float(values.std()), 1e-2), widest) / slope
         scores = (values - centre) / width
         margin = float(scores.std()) * max(0.0, float(np.log(np.log(classes) / (most * (len(values) + 1)))))
         least *= slope

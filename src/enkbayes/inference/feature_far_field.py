@@ -89,8 +89,11 @@ class FeatureFarField:
     unusual: FeatureScore | None = None
 
     @classmethod
-    def of(cls, features: Any, *, classes: int = 2, ridge: float = 1e-6) -> tuple[FeatureFarField, Vector]:
-        """Return the extent of features (N, D) of so many classes, and their leave-one-out scores (N,).
+    def of(
+        cls, features: Any, *, classes: int = 2, ridge: float = 1e-6, gentle: bool = False
+    ) -> tuple[FeatureFarField, Vector]:
+        """Return the extent of features (N, D) of so many classes, and their leave-one-out scores (N,); `gentle` is for
+        real targets.
 
         >>> found, score = FeatureFarField.of(np.random.default_rng(0).standard_normal((200, 3)))
         >>> bool(found.score(np.full((1, 3), 9.0))[0] > score.max())
@@ -105,7 +108,7 @@ class FeatureFarField:
         raw = np.exp(np.concatenate([extent.leverage([as_double(features[rows, :])]) for rows in chunks]))
         own = np.minimum(raw * (D + 1) / N, 1 - 1e-9)  # nearly 1 for every row if there are more features than rows
         leverage = np.log(raw / (1 - own))
-        extent = extent.calibrated((), leverage=leverage, classes=classes)
+        extent = extent.calibrated((), leverage=leverage, classes=classes, gentle=gentle)
         return cls(extent), (leverage - extent.scale[0]) / extent.scale[1]
 
     def check(self, features: int | None) -> None:
@@ -150,7 +153,10 @@ def choose_for_features(problem: Problem, posterior: Posterior | MixturePosterio
     if not isinstance(posterior.likelihood, Normal) and not takes_noise(posterior.likelihood):
         raise ValueError(f"far-field variance needs classes without an order; the likelihood is {posterior.likelihood}")
     double = problem.in_double()
-    found, score = FeatureFarField.of(double.features, classes=posterior.likelihood.n_classes or 2)
+    likelihood = posterior.likelihood
+    found, score = FeatureFarField.of(
+        double.features, classes=likelihood.n_classes or 2, gentle=isinstance(likelihood, Normal)
+    )
     rows, mean, root = logits_without(double, posterior)
     weights = None if double.weights is None else to_numpy(double.weights)[rows]
     labels = to_numpy(double.targets)[rows]

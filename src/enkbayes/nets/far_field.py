@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from enkbayes.core.likelihoods import Likelihood
+from enkbayes.core.likelihoods import Likelihood, Normal
 from enkbayes.core.posterior import Posterior
 from enkbayes.engine.arrays import to_numpy
 from enkbayes.inference.class_distance import direction
@@ -196,9 +196,9 @@ class Leverages:
         """Return the far-field variance that some of these rows choose, from their logits (mean and root), predicted
         without them, and the labels of all rows, and how it was chosen.
         """
-        leverages, classes = self.collected, likelihood.n_classes or 2
+        leverages, gentle = self.collected, isinstance(likelihood, Normal)
         extents = tuple(
-            extent.calibrated((), leverage=leverage, classes=classes, slope=SLOPE)
+            extent.calibrated((), leverage=leverage, classes=likelihood.n_classes or 2, slope=SLOPE, gentle=gentle)
             for extent, leverage in zip(self.extents, leverages, strict=True)
         )
         scores = [to_numpy(e.standardised(leverage))[rows] for e, leverage in zip(extents, leverages, strict=True)]
