@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tracemalloc
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -461,6 +462,12 @@ def test_an_interrupt_while_the_program_is_loaded_has_no_traceback():
             _, rest = process.communicate(timeout=60)
         assert process.returncode in (130, -2, 0)  # -2: the interpreter was closing, and no longer handles signals
         assert "Traceback" not in rest
+
+
+def test_an_interrupt_before_the_command_begins_is_said(monkeypatch):
+    monkeypatch.setattr("typer.core.TyperCommand.make_context", mock.Mock(side_effect=KeyboardInterrupt))
+    result = call("show", "model.safetensors")
+    assert (result.exit_code, result.stderr) == (130, "error: interrupted\n")
 
 
 def test_help_has_an_example_for_each_command():

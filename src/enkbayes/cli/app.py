@@ -52,6 +52,14 @@ class OneSentenceGroup(TyperGroup):
             code = 2
         return sys.exit(code or 0) if standalone_mode else code
 
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command; Ctrl-C before it begins ends in one sentence, too."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            say_error("interrupted")
+            raise typer.Exit(INTERRUPTED) from None
+
 
 app = typer.Typer(
     name="enkbayes",
