@@ -454,3 +454,12 @@ def test_classes_that_differ_in_case_only_are_noted():
     assert note.startswith("the classes 'Yes', 'yes' of column 'y' differ in upper and lower case only; write them")
     with pytest.raises(ValueError, match="target 'Y' is not in the data; did you mean 'y'"):
         Table({"y": labels}).column("Y", "target")
+
+
+def test_a_signalling_nan_is_missing_without_a_warning(tmp_path, recwarn):
+    """A damaged file of the campaign had one: its cast to double made numpy warn."""
+    numbers = np.ones(3, dtype=np.float32)
+    numbers.view(np.uint32)[1] = 0x7F800001
+    np.savez(tmp_path / "a.npz", x=numbers, y=np.asarray([1, 2, 3]))
+    assert np.isnan(read(tmp_path / "a.npz").columns["x"][1])
+    assert not recwarn.list

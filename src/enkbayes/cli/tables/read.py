@@ -154,7 +154,8 @@ def _npz(path: Path, chunk: int) -> Iterator[Table]:
 
 def _column(values: np.ndarray[Any, Any], name: str, path: Path) -> np.ndarray[Any, Any]:
     if values.dtype.kind in "fiub":
-        return values.astype(np.float64)
+        with np.errstate(over="ignore", invalid="ignore"):  # of numbers wider than double, and of signalling NaN
+            return values.astype(np.float64)
     if values.dtype.kind == "S":
         try:
             values = np.char.decode(values, "utf-8")
