@@ -177,6 +177,7 @@ FOUND = {
     "no loader": ("networks", {"seed": 0, "loader": "none"}, "refused"),
     "groups that are missing": ("estimator", {"seed": 1, "prior_groups": "nan"}, "refused"),
     "a switch in words": ("estimator", {"seed": 1, "fit_intercept": "'no'"}, "refused"),
+    "lists of labels for a problem": ("core", {"seed": 0, "y": "lists of labels"}, "refused"),
     "classes in an array of objects": ("core", {"seed": 0, "y": "objects", "likelihood": "Categorical"}, "valid"),
     "classes beyond 64 bits": ("core", {"seed": 0, "y": "big integers", "likelihood": "Categorical"}, "refused"),
     "a seed in quotes": ("networks", {"seed": 0, "kind": "network", "run seed": "x"}, "refused"),

@@ -157,7 +157,10 @@ def observation_weights(weights: Any, size: int, *, positive: bool = True) -> np
 
 
 def _vector(x: Any, name: str, size: int) -> np.ndarray[Any, Any]:
-    values = to_numpy(x)
+    try:
+        values = to_numpy(x)
+    except ValueError:
+        raise ValueError(f"{name} are lists of different lengths; expected one entry for each row") from None
     if values.ndim != 1:
         raise ValueError(f"{name} have shape {values.shape}; expected ({size},), one entry for each row of features")
     if len(values) != size:
