@@ -410,6 +410,9 @@ def test_help_into_a_closed_or_full_stream_has_no_traceback():
 
 
 def test_a_report_that_fails_does_not_hide_the_model(iris, monkeypatch):
+    pytest.importorskip("matplotlib")
+    pytest.importorskip("jinja2")
+
     def fails(*_, **__):
         raise ValueError("no figure")
 

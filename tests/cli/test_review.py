@@ -15,6 +15,8 @@ from enkbayes.cli.predict import predictions
 from enkbayes.cli.review import Review
 from enkbayes.cli.tables import Table
 
+pytest.importorskip("matplotlib")
+pytest.importorskip("jinja2")
 EVIL = "<script>alert(1)</script>"
 
 

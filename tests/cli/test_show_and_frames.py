@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import re
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -29,7 +30,7 @@ def write(path, rows, header=HEADER):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A model of a table with every kind of gap."""
+    """A model of a table with every kind of gap, and its report if the libraries for reports are here."""
     folder, rng, rows = tmp_path_factory.mktemp("show"), np.random.default_rng(0), []
     for i in range(240):
         age, town = rng.normal(40, 10), rng.choice(["Bern", "Oslo", "Rome"])
@@ -39,13 +40,16 @@ def folder(tmp_path_factory):
     write(folder / "train.csv", rows[:200])
     write(folder / "new.csv", [*rows[200:], ["patient x", "", "Paris", "?", ""]])
     words = ("fit", folder / "train.csv", "--target", "sick", "--out", folder / "m.safetensors")
-    result = call(*words, "--prior-precision", "1.0", "--report", folder / "r.html")
+    report = ("--report", folder / "r.html") if find_spec("matplotlib") and find_spec("jinja2") else ()
+    result = call(*words, "--prior-precision", "1.0", *report)
     assert result.exit_code == 0, result.stderr
     (folder / "stderr").write_text(result.stderr)
     return folder
 
 
 def test_words_for_missing_numbers_are_known_noted_and_reported(folder):
+    pytest.importorskip("matplotlib")
+    pytest.importorskip("jinja2")
     sentence = "column 'score' has 25 missing numbers ('-', 'none' among them), replaced by the median"
     assert f"note: {sentence}" in (folder / "stderr").read_text()
     assert "column &#39;score&#39; has 25 missing numbers" in (folder / "r.html").read_text()
@@ -119,6 +123,8 @@ def test_rows_far_away_are_detected_by_the_score(folder):
 
 
 def test_many_classes_without_a_posterior(tmp_path):
+    pytest.importorskip("matplotlib")
+    pytest.importorskip("jinja2")
     rng = np.random.default_rng(0)
     x = rng.standard_normal((400, 2))
     names = np.asarray(list("abcdefghijklmn"))[np.digitize(x[:, 0], np.linspace(-1.5, 1.5, 13))]
@@ -209,6 +215,8 @@ def test_advice_is_in_the_words_of_the_command(tmp_path):
 
 
 def test_rare_categories_have_a_prior_of_their_own_units(tmp_path):
+    pytest.importorskip("matplotlib")
+    pytest.importorskip("jinja2")
     rng = np.random.default_rng(0)
     towns = rng.choice(["Bern", "Oslo", "Rome", "Lima"], 300, p=[0.5, 0.3, 0.19, 0.01])
     age = rng.normal(size=300)
