@@ -441,7 +441,9 @@ def test_signals_during_predict_leave_no_temporary_file(iris, number, code, word
     rows = load_iris().data.tolist() * 600
     write_csv(iris / "long.csv", [f"x{i}" for i in range(4)], rows)
     before = sorted(iris.iterdir())
-    line = [sys.executable, "-m", "enkbayes", "predict", "iris.safetensors", "long.csv", "--out", "p.csv"]
+    heard = "import signal as s; s.signal(s.SIGINT, s.default_int_handler)"  # jobs in the background ignore it
+    program = f"{heard}; from enkbayes.__main__ import main; main()"
+    line = [sys.executable, "-c", program, "predict", "iris.safetensors", "long.csv", "--out", "p.csv"]
     with subprocess.Popen(line, cwd=iris, stderr=subprocess.PIPE, text=True) as process:
         while len(list(iris.iterdir())) == len(before):  # until the draft is there
             assert process.poll() is None
