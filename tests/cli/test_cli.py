@@ -484,6 +484,8 @@ def test_help_has_an_example_for_each_command():
 
 
 def test_the_command_of_the_readme_runs(tmp_path):
+    pytest.importorskip("matplotlib")
+    pytest.importorskip("jinja2")
     section = (ROOT / "README.md").read_text(encoding="utf-8").split("## Command line", 1)[1]
     script = section.split("```sh\n", 1)[1].split("```", 1)[0]
     setup = 'set -e\npython() { "$PYTHON" "$@"; }\nenkbayes() { "$PYTHON" -m enkbayes "$@"; }\n'
