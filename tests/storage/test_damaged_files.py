@@ -16,6 +16,7 @@ from enkbayes.storage.snapshot import KIND
 
 @pytest.mark.filterwarnings("ignore:os.fork")
 def test_a_fixed_set_of_mutations():
+    pytest.importorskip("pyarrow")
     found = fuzz_files.campaign(200, 7, None)
     assert found["failures"] == []
     assert found["cases"] == 200
@@ -113,6 +114,7 @@ def test_parquet_files_that_arrow_cannot_read(tmp_path):
 @pytest.fixture(scope="module")
 def good(tmp_path_factory):
     """The files whose mutations are read, by name."""
+    pytest.importorskip("pyarrow")
     return fuzz_files.seeds(tmp_path_factory.mktemp("good"))
 
 
