@@ -12,6 +12,7 @@ import pytest
 from sklearn.datasets import load_iris
 
 import enkbayes as eb
+from enkbayes.storage import files
 from enkbayes.storage.files import check_folder_writable, check_writable, replacing
 
 HOLD = """
@@ -156,3 +157,44 @@ def test_a_finished_fit_survives_its_checkpoint(tmp_path):
         np.testing.assert_array_equal(found.theta, whole.theta)
     with pytest.raises(OSError, match="does not exist"):
         eb.run(problem, sampler, particles=30, recorder=eb.CheckpointWriter(tmp_path / "no" / "run"))
+
+
+class Stop(BaseException):
+    """What a handler of signals raises."""
+
+
+@pytest.mark.filterwarnings(
+    "ignore::pytest.PytestUnraisableExceptionWarning"
+)  # files that the garbage collector closes
+@pytest.mark.parametrize("job", [check_writable, write])
+def test_a_signal_at_any_line_leaves_no_draft(job, tmp_path):
+    """The k-th line of the module is interrupted, for every k until the write ends before."""
+
+    def stop_at(k):
+        left = k
+
+        def trace(frame, event, _):
+            nonlocal left
+            if frame.f_code.co_filename != files.__file__:
+                return None
+            if event == "line":
+                left -= 1
+                if left == 0:
+                    raise Stop
+            return trace
+
+        before = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            job(tmp_path / "note.txt")
+        except Stop:
+            return True
+        finally:
+            sys.settrace(before)
+        return left <= 0
+
+    k = 1
+    while stop_at(k):
+        assert {path.name for path in tmp_path.iterdir()} <= {"note.txt"}, k
+        k += 1
+    assert k > 15

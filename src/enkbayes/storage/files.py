@@ -55,19 +55,18 @@ def replacing(path: str | Path) -> Iterator[Path]:
     """
     end = destination(path)
     remove_abandoned(end.parent)
-    draft, lock = _new_draft(end)
+    draft = _draft_name(end)
     try:
-        yield draft
-        with draft.open("r+b") as file:
-            os.fsync(file.fileno())  # on disk before the rename, so that a power cut cannot leave an empty file
-        draft.replace(end)
-        _sync_folder(end.parent)
+        with _drafted(draft):
+            yield draft
+            with draft.open("r+b") as file:
+                os.fsync(file.fileno())  # on disk before the rename, so that a power cut cannot leave an empty file
+            draft.replace(end)
+            _sync_folder(end.parent)
     except OSError as error:
         if error.filename == str(draft) or (error.filename is None and error.errno in NO_ROOM):
             raise type(error)(error.errno, error.strerror, str(path)) from None
         raise
-    finally:
-        _discard(draft, lock)
 
 
 @contextmanager
@@ -132,10 +131,10 @@ def check_writable(path: str | Path) -> None:
     """
     end = destination(path)
     try:
-        draft, lock = _new_draft(end)
+        with _drafted(_draft_name(end)):
+            pass
     except OSError as error:
         raise type(error)(error.errno, error.strerror, str(path)) from None
-    _discard(draft, lock)
 
 
 def check_folder_writable(folder: str | Path) -> None:
@@ -170,28 +169,48 @@ def remove_abandoned(folder: Path) -> None:
                 os.close(descriptor)
 
 
-def _new_draft(end: Path) -> tuple[Path, int | None]:
-    """Create an empty draft; return its path and the descriptor that holds its lock."""
+def _draft_name(end: Path) -> Path:
     suffix = end.suffix if len(os.fsencode(end.suffix)) <= LONGEST_SUFFIX else ""
+    return end.with_name(f"{PREFIX}{uuid4().hex}{suffix}")
+
+
+@contextmanager
+def _drafted(draft: Path) -> Iterator[None]:
+    """Create an empty draft and lock it; at the end remove it, if it is still there, and release the lock.
+
+    A signal may come at any moment: the name is known before the file exists, and a removal that a signal interrupts is
+    done again.
+    """
+    lock = None
+    try:
+        try:
+            lock = _created(draft)
+            yield
+        finally:
+            _removed(draft)
+    finally:
+        _removed(draft)
+        if lock is not None:
+            os.close(lock)
+
+
+def _created(draft: Path) -> int | None:
+    """Create an empty draft; return the descriptor that holds its lock, if the system has locks."""
     while True:
-        draft = end.with_name(f"{PREFIX}{uuid4().hex}{suffix}")
         descriptor = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o666)
         if fcntl is None:  # an open file could not be renamed
             os.close(descriptor)
-            return draft, None
+            return None
         with suppress(OSError):  # a file system without locks
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         if draft.exists():  # it may have been removed as abandoned before it was locked
-            return draft, descriptor
+            return descriptor
         os.close(descriptor)
 
 
-def _discard(draft: Path, lock: int | None) -> None:
-    """Remove a draft if it is still there, and release its lock."""
+def _removed(draft: Path) -> None:
     with suppress(OSError):
         draft.unlink(missing_ok=True)
-    if lock is not None:
-        os.close(lock)
 
 
 def _sync_folder(folder: Path) -> None:
